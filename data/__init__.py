@@ -1,0 +1,1 @@
+"""Raw text -> clean, deduplicated, scored, split, tokenised, mixed, ordered and packed."""

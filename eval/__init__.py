@@ -1,0 +1,1 @@
+"""Checkpoint -> scores one can trust."""

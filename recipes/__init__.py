@@ -1,0 +1,1 @@
+"""Recipes (YAML) and the runner that turns one into a released model."""

@@ -1,0 +1,1 @@
+"""Schema, loader, stage graph, store and command line."""

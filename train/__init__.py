@@ -1,0 +1,1 @@
+"""Packed shards -> checkpoints -> merged model."""
