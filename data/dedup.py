@@ -1,7 +1,7 @@
 """Dedup: exact and MinHash-LSH near-duplicates; one survivor a cluster, chosen by content.
 
-Signatures (128 permutations of n-gram hashes) are cut into bands; documents sharing a band, or the hash of
-their normalised text, are joined by a star to the smallest of them; clusters are the connected components.
+Signatures (128 permutations of n-gram hashes) are cut into bands; documents sharing a band, or their
+whole text, are joined by a star to the smallest of them; clusters are the connected components.
 Documents too short for an n-gram have no signature and are compared exactly. Kaiyuan-Spark's procedure
 (specs: MinHash, 128 permutations, threshold 0.7 -> 14 bands of 9 rows) with one change: the survivor is the
 best, then longest, then smallest-id document, so it does not depend on file order or partitions.
@@ -24,7 +24,8 @@ from gristmill.kernels.common.config import Config, execution
 from gristmill.kernels.common.errors import BadInput
 from gristmill.kernels.components import components
 
-EXACT = -1  # the band number of the hash of the whole normalised text
+EXACT, NORMALISED = -1, -2  # band numbers of the hash of a whole text, as it is and normalised
+BANDS = pa.schema([("group", pa.string()), ("band", pa.int32()), ("key", pa.int64()), ("doc", pa.int64())])
 SCRIPTS_WITHOUT_SPACES = {"zh", "ja", "th", "lo", "km", "my"}
 
 
@@ -42,7 +43,11 @@ class MinHashConfig(Config):
 class DedupConfig(Config):
     """Which documents count as the same."""
 
-    exact: bool = Field(True, description="join documents equal after normalisation")
+    exact: bool = Field(True, description="join documents of equal text")
+    exact_normalised: bool = Field(
+        False,
+        description="join documents equal after MinHash's normalisation; it turns every number into 0, so sums meet",
+    )
     minhash: MinHashConfig | None = Field(None, description="join near-duplicates; null turns it off")
     scope: Literal["source", "global"] = Field("source", description="compare within each source, or across all")
     prefer: str | None = Field(None, description="numeric column whose largest value survives; default: the longest")
@@ -81,8 +86,8 @@ def run(config: DedupStage, inputs: dict[str, Path], out: Path) -> dict:
         for k, (source, part, _) in enumerate(parts)
     ]
     engine.map_jobs(config.engine, jobs, _bands)
-    engine.run(_edges, config.engine, str(scratch / "bands-*.parquet"), str(scratch / "edges"))
-    edges = pq.read_table(scratch / "edges")
+    engine.run(_edges, config.engine, str(scratch / "bands-*.parquet"), str(scratch / "edges.parquet"))
+    edges = pq.read_table(scratch / "edges.parquet")
     nodes, labels = components(edges["doc"].to_numpy(), edges["root"].to_numpy())
     members = _members(config, folder, parts, first, nodes, labels)
     _report(config, members, index, out)
@@ -111,41 +116,35 @@ def _bands(job: dict) -> dict:
     from gristmill.kernels import lsh, minhash
 
     config = DedupConfig.model_validate(job["config"])
-    texts = pq.read_table(job["from"], columns=["text"])["text"]
-    docs = np.arange(len(texts), dtype=np.int64) + job["first"]
+    table = pq.read_table(job["from"], columns=["id", "text"])
+    docs = np.arange(table.num_rows, dtype=np.int64) + job["first"]
     unit = config.minhash.unit if config.minhash else "word"
     if unit == "auto":
         unit = "char" if job["lang"] in SCRIPTS_WITHOUT_SPACES else "word"
-    bands, keys, numbers = [], [], []
+    found: list[pa.Table] = []
 
-    def put(band: int, key: np.ndarray, doc: np.ndarray) -> None:
-        bands.append(np.full(len(doc), band, np.int32))
-        keys.append(key.view(np.int64))
-        numbers.append(doc)
+    def put(band: int, key: np.ndarray, doc: np.ndarray, group: str = job["group"]) -> None:
+        columns = [[group] * len(doc), np.full(len(doc), band, np.int32), key.view(np.int64), doc]
+        found.append(pa.table(dict(zip(BANDS.names, columns, strict=True)), BANDS))
 
     valid = np.zeros(len(docs), bool)
     if config.minhash:
         mh = config.minhash
         signature, valid = minhash.signatures(
-            texts, permutations=mh.permutations, ngram=mh.ngram, unit=unit, seed=job["seed"]
+            table["text"], permutations=mh.permutations, ngram=mh.ngram, unit=unit, seed=job["seed"]
         )
-        count, rows = lsh.choose_bands(mh.permutations, mh.threshold)
-        key = minhash.band_keys(signature[valid], count, rows)
-        for band in range(count):
-            put(band, np.ascontiguousarray(key[:, band]), docs[valid])
-    same = np.ones(len(docs), bool) if config.exact else ~valid  # short documents are always compared exactly
-    if config.exact or config.minhash:
-        put(EXACT, minhash.normalised_hash(texts)[same], docs[same])
-    table = pa.table(
-        {
-            # units share no n-grams, so they never meet, even globally
-            "group": pa.array([f"{job['group']}/{unit}"] * sum(map(len, numbers)), pa.string()),
-            "band": np.concatenate(bands) if bands else np.empty(0, np.int32),
-            "key": np.concatenate(keys) if keys else np.empty(0, np.int64),
-            "doc": np.concatenate(numbers) if numbers else np.empty(0, np.int64),
-        }
-    )
-    tables.write_parquet(Path(job["to"]), table)
+        shape = lsh.choose_bands(mh.permutations, mh.threshold)
+        key = minhash.band_keys(signature[valid], *shape)
+        for band in range(shape[0]):
+            # units share no n-grams, so their signatures must not meet, even globally
+            put(band, np.ascontiguousarray(key[:, band]), docs[valid], f"{job['group']}/{unit}")
+    if config.exact_normalised:
+        put(NORMALISED, minhash.normalised_hash(table["text"]), docs)
+    if config.exact:
+        put(EXACT, tables.id_keys(table["id"]), docs)
+    elif config.minhash:  # a document too short for a signature is compared exactly
+        put(EXACT, tables.id_keys(table["id"])[~valid], docs[~valid])
+    tables.write_parquet(Path(job["to"]), pa.concat_tables([BANDS.empty_table(), *found]))
     return {}
 
 
@@ -156,7 +155,7 @@ def _edges(spark: Any, bands: str, target: str) -> None:
 
     bucket = Window.partitionBy("group", "band", "key")
     edges = spark.read.parquet(bands).withColumn("root", F.min("doc").over(bucket)).where(F.col("doc") != F.col("root"))
-    edges.select("doc", "root").distinct().write.parquet(target)
+    pq.write_table(edges.select("doc", "root").distinct().toArrow(), target)
 
 
 def _members(config: DedupStage, folder: Path, parts: list, first: np.ndarray, nodes, labels) -> pa.Table:

@@ -87,10 +87,12 @@ def map_jobs(config: EngineConfig, jobs: Sequence[dict], function: Callable[[dic
     """
     if not jobs:
         return []
+    if config.partitions == 1:
+        return [function(job) for job in jobs]
     if config.kind == "spark":
         return run(_map_in_engine, config, list(jobs), function, config.partitions)
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(config.partitions, len(jobs)), context, _join, (os.getpid(),))
+    pool = ProcessPoolExecutor(min(config.partitions, len(jobs), os.cpu_count() or 1), context, _join, (os.getpid(),))
     try:
         answers = list(pool.map(function, jobs))
     except BrokenProcessPool:
@@ -124,47 +126,92 @@ def _join(parent: int) -> None:
     threading.Thread(target=_follow, args=(parent,), daemon=True).start()
 
 
+class _Child:
+    """A process with a session of its own, serving one call at a time; it ends with its parent."""
+
+    def __init__(self, config: EngineConfig):
+        context = multiprocessing.get_context("spawn")
+        self.config = config
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, config, os.getpid()), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def call(self, job: Callable[..., Any], args: tuple) -> Any:
+        try:
+            self.pipe.send((job, args))
+            kind, value = self.pipe.recv()
+        except (EOFError, ConnectionError):
+            self.process.join()
+            code = self.process.exitcode
+            raise EngineDied(f"the engine process ended without an answer (exit code {code})") from None
+        if kind == "bad input":
+            raise BadInput(value)
+        if kind == "error":
+            raise RuntimeError(value)
+        return value
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+_shared: list[_Child | None] = []  # a stack of one: the child that `shared` keeps, once it is needed
+
+
+@contextlib.contextmanager
+def shared() -> Iterator[None]:
+    """Within this, calls of :func:`run` with one configuration use one child: a session takes two seconds to open."""
+    _shared.append(None)
+    try:
+        yield
+    finally:
+        child = _shared.pop()
+        if child is not None:
+            child.close()
+
+
 def run(job: Callable[..., Any], config: EngineConfig, *args: Any) -> Any:
-    """Call ``job(spark, *args)`` in a child process with a session of its own and return its result.
+    """Call ``job(spark, *args)`` in a child process with a session and return its result.
 
     Raises BadInput as the job raised it, EngineDied when the child was killed, RuntimeError with the
-    child's message otherwise. The child ends with its parent.
+    child's message otherwise.
     """
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(there, config, job, args, os.getpid()), daemon=True)
-    child.start()
-    there.close()
+    child = _shared[-1] if _shared else None
+    if child is None or child.config != config or not child.process.is_alive():
+        if child is not None:
+            child.close()
+        child = _Child(config)
+        if _shared:
+            _shared[-1] = child
     try:
-        kind, value = here.recv()
-    except EOFError:
-        child.join()
-        raise EngineDied(f"the engine process ended without an answer (exit code {child.exitcode})") from None
+        return child.call(job, args)
+    except BaseException as error:
+        if _shared and not isinstance(error, (BadInput, RuntimeError)):  # interrupted: its state is unknown
+            _shared[-1] = None
+            child.close()
+        raise
     finally:
-        if child.is_alive():
-            child.join(0.2)
-            child.kill()
-        child.join()
-    if kind == "bad input":
-        error = BadInput("")
-        error.args = (value,)
-        raise error
-    if kind == "error":
-        raise RuntimeError(value)
-    return value
+        if not _shared:
+            child.close()
 
 
-def _child(pipe: Any, config: EngineConfig, job: Callable[..., Any], args: tuple, parent: int) -> None:
+def _serve(pipe: Any, config: EngineConfig, parent: int) -> None:
     _join(parent)
-    try:
-        with session(config) as spark:
-            answer = ("ok", job(spark, *args))
-    except BadInput as error:
-        answer = ("bad input", str(error))
-    except Exception as error:
-        answer = _explain(error)
-    pipe.send(answer)
-    pipe.close()
+    with session(config) as spark:
+        while True:
+            try:
+                job, args = pipe.recv()
+            except EOFError:
+                break
+            try:
+                answer = ("ok", job(spark, *args))
+            except BadInput as error:
+                answer = ("bad input", str(error))
+            except Exception as error:
+                answer = _explain(error)
+            pipe.send(answer)
     os._exit(0)  # the server's threads do not end by themselves
 
 

@@ -24,7 +24,7 @@ class Selector(Config):
     """One cell of the mix."""
 
     kind: str = Field(description="all | none | top | rand | x")
-    amount: float = Field(1.0, ge=0, description="share for top and rand (0-1], copies for x")
+    amount: float = Field(1.0, description="share for top and rand (0-1], copies for x")
 
     @model_validator(mode="before")
     @classmethod

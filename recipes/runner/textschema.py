@@ -4,7 +4,7 @@ A model's core schema is rewritten, at any depth, so that text is turned into wh
 looks at it; hooks of the models themselves (``mode="before"``) run first and see the text as written.
 
     float     every Python spelling (1e-4, 5E-5, .5, 1., 1_000.5) of a finite number
-    int       Python's decimal spellings (017, 1_000), and 1e6 or 2.0 where they are exactly whole
+    int       Python's decimal spellings (017, 1_000), and 1e6 or 2.0, which are exactly whole
     bool      true or false in any case; never yes, no, on, off, 1, 0
     Literal   the text of a choice; numbers and booleans by the rules above
     X | None  null, ~ and nothing, unquoted, are None; anywhere else they are text
@@ -23,6 +23,8 @@ from pydantic_core import PydanticCustomError, SchemaValidator
 from gristmill.kernels.common.errors import nearest
 from gristmill.recipes.runner.yamltext import NULLS, Quoted, Removed
 
+BESIDE_FLOAT = "gristmill_beside_float"
+NOT_FINITE = "not finite"
 MISMATCH, RANGE = "text_mismatch", "text_range"  # error types raised here; ctx["expected"] says what would do
 # Schema keys that hold schemas: one, a list (of schemas or of (schema, label)), or a dict.
 CHILDREN = (
@@ -52,7 +54,7 @@ def to_float(text: str) -> float:
     """Any Python spelling of a finite number. Raises ValueError."""
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError("not finite")
+        raise ValueError(NOT_FINITE)
     return value
 
 
@@ -61,15 +63,11 @@ def to_int(text: str) -> int:
     try:
         return int(text, 10)
     except ValueError:
-        pass
-    try:
-        value = Decimal(text)
-        # 1e999999999 would be a gigabyte of digits
-        if value.is_finite() and value.adjusted() < 40 and value == value.to_integral_value():
-            return int(value)
-    except ArithmeticError:
-        pass
-    raise ValueError("not whole")
+        to_float(text)  # refuses 1__0 and 1e999999999, which Decimal would take
+    value = Decimal(text)  # exact, where a float ends at 2**53
+    if value != int(value):
+        raise ValueError("not whole")
+    return int(value)
 
 
 def to_bool(text: str) -> bool:
@@ -96,6 +94,8 @@ def nullable(schema: dict | None) -> bool:
 def _typed(schema: dict) -> dict:
     """A copy of a core schema with text conversion put in front of what needs it."""
     new = dict(schema)
+    if new["type"] == "union":
+        new["choices"] = _apart(new["choices"])
     for key in CHILDREN:
         if key in new:
             new[key] = _map(new[key])
@@ -106,6 +106,14 @@ def _typed(schema: dict) -> dict:
     if "ref" in new:  # whatever points here must meet the conversion too
         before["ref"] = new.pop("ref")
     return before
+
+
+def _apart(choices: list) -> list:
+    """In ``int | float`` the spelling decides, as in Python: 1 is an int; 1.0 and 1e6 are floats."""
+    bare = [choice[0] if isinstance(choice, tuple) else choice for choice in choices]
+    if all(choice["type"] != "float" for choice in bare):
+        return choices
+    return [{**choice, "metadata": {BESIDE_FLOAT: True}} if choice["type"] == "int" else choice for choice in bare]
 
 
 def _map(value: Any) -> Any:
@@ -128,8 +136,9 @@ def _number(to: Callable[[str], Any], words: str) -> Callable[[dict], Callable]:
             if isinstance(value, str):
                 try:
                     value = to(value)
-                except ValueError:
-                    raise _error(MISMATCH, words) from None
+                except ValueError as error:
+                    finite = words.replace("a number", "a finite number") if str(error) == NOT_FINITE else words
+                    raise _error(MISMATCH, finite) from None
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 for sign, bound in bounds:
                     if not _HOLDS[sign](value, bound):
@@ -139,6 +148,11 @@ def _number(to: Callable[[str], Any], words: str) -> Callable[[dict], Callable]:
         return convert
 
     return make
+
+
+def _int(schema: dict) -> Callable:
+    strict = schema.get("metadata", {}).get(BESIDE_FLOAT)
+    return _number(int if strict else to_int, "a whole number")(schema)
 
 
 _SIGNS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
@@ -196,7 +210,8 @@ def _fields(schema: dict) -> Callable:
     optional = set()
     for name, field in schema["fields"].items():
         if nullable(field["schema"]):
-            optional |= {name, field.get("validation_alias", name)}
+            alias = field.get("validation_alias")
+            optional |= {name, alias} if isinstance(alias, str) else {name}
 
     def convert(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -219,7 +234,7 @@ def _entries(schema: dict) -> Callable:
 
 _CONVERTERS: dict[str, Callable[[dict], Callable]] = {
     "float": _number(to_float, "a number"),
-    "int": _number(to_int, "a whole number"),
+    "int": _int,
     "bool": _bool,
     "literal": _literal,
     "nullable": _nullable,

@@ -63,7 +63,9 @@ def parse(data: bytes, file: str) -> Node:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise BadInput(f"not UTF-8 (byte {data[error.start]:#04x} at offset {error.start})", file=f"{file}:{line}") from None
+        raise BadInput(
+            f"not UTF-8 (byte {data[error.start]:#04x} at offset {error.start})", file=f"{file}:{line}"
+        ) from None
     try:
         root = yaml.compose(text, Loader=yaml.BaseLoader)
         if root is None:

@@ -1,0 +1,33 @@
+# Two commands: `make demo` (raw text to a released model) and `make test`. Both set up from nothing.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# the rooms are top-level folders called data, eval, ...: keep them off sys.path
+export PYTHONSAFEPATH = 1
+
+.PHONY: setup demo test test-slow lint clean
+
+setup: $(VENV)/.done
+
+$(VENV)/.done: pyproject.toml setup.py
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+demo: setup
+	$(BIN)/gristmill run nano
+
+test: setup
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-slow: setup
+	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python tests/chaos.py --seconds 60
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean:
+	rm -rf $(VENV) runs

@@ -1,0 +1,55 @@
+"""Fixtures every test may use."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import mini
+import pytest
+
+from gristmill.data import engine
+
+
+@dataclass
+class MiniRun:
+    """A finished run of tests/mini.py's recipe, and a way to call the command beside it."""
+
+    recipe: Path
+    out: Path
+
+    def start(self, *arguments: str, out: Path | None = None, **environment: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "gristmill.recipes.runner.cli", *arguments, "--out", str(out or self.out)]
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+        )
+
+    def gristmill(self, *arguments: str, out: Path | None = None, code: int = 0, **environment: str):
+        """Run the command to its end and check its exit code."""
+        process = self.start(*arguments, out=out, **environment)
+        stdout, stderr = process.communicate(timeout=300)
+        assert process.returncode == code, f"exit code {process.returncode}\n{stdout}\n{stderr}"
+        return subprocess.CompletedProcess(arguments, code, stdout, stderr)
+
+    def artefact(self, key: str) -> Path:
+        stages = json.loads((self.out / "mini" / "run.json").read_text("utf-8"))["stages"]
+        return self.out / "store" / stages[key]
+
+
+@pytest.fixture(scope="session")
+def mini_run(tmp_path_factory) -> MiniRun:
+    folder = tmp_path_factory.mktemp("mini")
+    run = MiniRun(mini.write(folder), folder / "runs")
+    run.gristmill("run", str(run.recipe))
+    return run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_engine():
+    """Stages called inside a test share one engine session."""
+    with engine.shared():
+        yield

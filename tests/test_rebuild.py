@@ -1,0 +1,35 @@
+"""The same contents whatever the folder, the number of partitions and the hash seed; and nothing built twice."""
+
+from __future__ import annotations
+
+import shutil
+
+import mini
+
+
+def test_another_folder_partitions_and_hash_seed(mini_run, tmp_path):
+    """Rebuilt under a path with spaces, quotes, `$HOME` and letters beyond ASCII, side by side, with another hash seed."""
+    folder = tmp_path / "a b 'c' \"d\" $HOME ünï 中文"
+    folder.mkdir()
+    recipe = mini.write(folder)
+    out = folder / "runs of mine"
+    mini_run.gristmill("run", str(recipe), "engine.partitions=3", "--name", "mini", out=out, PYTHONHASHSEED="77")
+    theirs, ours = mini.artefacts(mini_run.out), mini.artefacts(out)
+    for key in theirs:
+        assert ours[key]["outputs"] == theirs[key]["outputs"], f"{key} differs"
+        assert ours[key]["content"] == theirs[key]["content"]
+    again = mini_run.gristmill("run", str(recipe), "engine.partitions=3", "--name", "mini", out=out)
+    assert again.stderr.count("cached") == len(ours) + 1 and "running" not in again.stderr
+
+    moved = tmp_path / "moved"
+    shutil.move(out, moved)
+    assert "everything is as it was recorded" in mini_run.gristmill("verify", "mini", out=moved).stdout
+
+
+def test_two_recipes_share_what_they_have_in_common(mini_run):
+    """A run that changes one late field reuses every stage before it."""
+    done = mini_run.gristmill("run", str(mini_run.recipe), "merge.shape=cosine")
+    lines = [line.split()[:2] for line in done.stderr.splitlines()]
+    assert [key for key, word in lines if word == "running"] == ["merge", "eval.merged", "release"]
+    names = {p.parent.name for p in mini_run.out.glob("*/run.json")}
+    assert len(names) >= 2 and any(name.startswith("mini--") for name in names)
