@@ -12,6 +12,7 @@ from gristmill.data import filters, tables
 from gristmill.data.engine import EngineConfig
 from gristmill.kernels.common.config import Config, execution
 from gristmill.kernels.common.errors import nearest
+from gristmill.kernels.common.textschema import validator
 
 
 class FilterUse(Config):
@@ -34,7 +35,7 @@ class FilterUse(Config):
             close = nearest(name, filters.FILTERS)
             hint = f"did you mean {close!r}?" if close else f"valid: {', '.join(filters.FILTERS)}"
             raise ValueError(f"unknown filter {name!r}; {hint}")
-        return cls(name=name, settings=filters.FILTERS[name].model_validate(settings or {}))
+        return cls(name=name, settings=validator(filters.FILTERS[name]).validate_python(settings or {}))
 
 
 def _single(value: Any) -> tuple[str, Any]:

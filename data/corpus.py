@@ -15,7 +15,7 @@ from gristmill.data.engine import EngineConfig
 from gristmill.data.sources import SourceConfig
 from gristmill.kernels.common import seeds
 from gristmill.kernels.common.config import Config, execution
-from gristmill.kernels.common.files import write_json
+from gristmill.kernels.common.files import digest, write_json
 
 BATCH = 4096  # documents a spool file's row group holds
 
@@ -71,7 +71,7 @@ def run(config: CorpusStage, inputs: dict[str, Path], out: Path) -> dict:
 def external(sources: dict[str, SourceConfig], root: Path) -> dict[str, str]:
     """source -> sha256 over its raw files, for sources that the recipe's text alone does not pin."""
     return {
-        name: fetch.fetch(source.origin, Path(), root).content
+        name: digest(fetch.fetch(source.origin, Path(), root).record()["files"])
         for name, source in sources.items()
         if source.origin.kind != "pypi"
     }

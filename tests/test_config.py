@@ -145,6 +145,9 @@ class Recipe(Config):
 
     @model_validator(mode="after")
     def _rows(self) -> Recipe:
+        for step in self.posttrain:
+            if step.lr == 0:
+                raise ValueError(f"posttrain.{step.name}.lr: a step of 0 does nothing")
         for source in self.mix:
             if source not in self.sources:
                 raise ValueError(f"mix.{source}: no such source")
@@ -346,6 +349,8 @@ def test_a_refusal_inside_a_hook_is_located(write: Write):
     assert write("filters:\n- gopher: {min_words: 3}").config.filters[0].settings.min_words == 3
     error = write.error("filters:\n- gopher: {}\n- gopher:\n    min_word: 3")
     assert error == "r.yaml:4: filters.1.gopher.min_word: unknown key 'min_word'"
+    error = write.error("filters:\n- gopher:\n    min_words: x")
+    assert error == "r.yaml:3: filters.0.gopher.min_words: wrong value; got 'x'; expected a whole number"
 
 
 # --- the file -------------------------------------------------------------------------------------------------
@@ -620,6 +625,7 @@ def test_unknown_keys(write: Write, text: str, message: str):
             "sources.a.from.kind: wrong value; got 'file'; expected 'package' or 'files' (did you mean 'files'?)",
         ),
         ("mix: {a: [all]}", "mix.a: no such source"),
+        ("posttrain: [{name: a, lr: 0}]", "posttrain.a.lr: a step of 0 does nothing"),
     ],
 )
 def test_wrong_values(write: Write, text: str, message: str):
@@ -725,7 +731,7 @@ def test_flat_keys_are_override_keys(write: Write):
 
 def test_a_model_without_the_text_rules_is_not_changed():
     """Building the text validator leaves the model's own alone."""
-    from gristmill.recipes.runner.textschema import validator
+    from gristmill.kernels.common.textschema import validator
 
     class Plain(BaseModel):
         flag: bool = False

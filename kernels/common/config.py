@@ -13,9 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Config(BaseModel):
-    """Frozen, strict about names, and quiet about everything else."""
+    """Frozen, and strict about names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        validate_default=True,  # a float field's default 32 must hash as the 32.0 a recipe would spell out
+    )
 
 
 def execution(default: Any = ..., **kwargs: Any) -> Any:

@@ -10,11 +10,12 @@ from gristmill.recipes.runner.schema import Recipe
 
 
 def model_card(
-    run: Run, recipe: Recipe, scores: dict, samples: list[dict], parity: dict, commit: str | None, dirty: bool | None
+    run: Run, recipe: Recipe, scores: dict, samples: list[dict], exported: dict, commit: str | None, dirty: bool | None
 ) -> str:
-    """Markdown with Hugging Face front matter."""
+    """Markdown with Hugging Face front matter. ``exported``: what ``train.export`` reported of the folder."""
     pretrain = run.artefact("pretrain").manifest["ledger"]
     model = read_json(run.artefact(recipe.release.model).folder / "model.json")
+    tokens = read_json(run.artefact("tokenizer").folder / "tokens.json")
     languages = sorted({s.lang for s in recipe.sources.values() if s.lang != "py"})
     licences: dict[str, list[str]] = {}
     for name, source in recipe.sources.items():
@@ -36,7 +37,7 @@ def model_card(
             "",
             f"# {run.name}",
             "",
-            f"A {_count(model['parameters'])}-parameter decoder ({recipe.model.layers} layers, width {recipe.model.hidden}, "
+            f"A {_count(exported['parameters'])}-parameter decoder ({recipe.model.layers} layers, width {recipe.model.hidden}, "
             f"context {model['seq_len']}) trained from scratch by the gristmill recipe `{recipe.name}` on "
             f"{_count(pretrain['supervised_tokens'])} predicted tokens in {pretrain['steps']} steps, {model['precision']}. "
             f"The weights are the `{recipe.release.model}` artefact.",
@@ -46,8 +47,8 @@ def model_card(
             'model, tokenizer = (c.from_pretrained("FOLDER") for c in (AutoModelForCausalLM, AutoTokenizer))',
             "```",
             "",
-            "It loads as the stock class `Gemma3ForCausalLM`; no remote code. Begin a text with the BOS token "
-            f"(`{model['bos']}`): every training document began with it.",
+            "It loads as a stock class; no remote code. The tokenizer begins a text with the BOS token "
+            f"(`{tokens['bos']}`): every training document began with it.",
             "",
             "## Scores",
             "",
@@ -79,9 +80,9 @@ def model_card(
             "## Reproduce and check",
             "",
             f"Made by {code}. `gristmill run gristmill/recipe.yaml` makes it again; `gristmill verify FOLDER` checks "
-            f"every byte and that recipe, manifests and hashes agree. A fresh process loaded this folder and computed "
-            f"the training model's logits to within {parity['max_abs_difference']:.1e} on {parity['positions']} positions, "
-            f"with the same most likely token at each.",
+            f"every byte and that recipe, manifests and hashes agree. A fresh process loaded this folder as "
+            f"`{exported['class']}` and computed the trained model's logits to within "
+            f"{exported['max_abs_difference']:.1e} (largest: {exported['largest_logit']:.1f}).",
             "",
         ]
     )

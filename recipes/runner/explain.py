@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gristmill.kernels.common.errors import BadInput, nearest
-from gristmill.recipes.runner.textschema import MISMATCH, RANGE, choices
+from gristmill.kernels.common.textschema import MISMATCH, RANGE, choices
 from gristmill.recipes.runner.yamltext import OVERRIDE, Node
 
 Path = tuple[str | int, ...]
@@ -26,6 +27,10 @@ KINDS = {
     "set_type": "a list",
     "string_type": "text",
     "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "bool_parsing": "true or false",
     "float_type": "a number",
     "bool_type": "true or false",
     "literal_error": None,
@@ -110,9 +115,9 @@ def _unknown(path: Path, where: dict, root: Node, schema: Schema) -> BadInput:
         return BadInput(what + (f"; or did you mean {close!r}?" if close else ""), **where)
     if close:
         return BadInput(f"{what}; did you mean {close!r}?", **where)
-    far = _nearest_key(str(name), schema.every_name())
+    far = difflib.get_close_matches(str(name), schema.every_name(), n=1, cutoff=0.8)
     if far:
-        what += f"; {far} is a key under {', or '.join(schema.homes(far)[:MANY])}"
+        what += f"; {far[0]} is a key under {', or '.join(schema.homes(far[0])[:MANY])}"
     return BadInput(f"{what}; valid here: {', '.join(valid) or 'none'}", **where)
 
 
@@ -169,15 +174,23 @@ def dotted(path: Path) -> str:
 
 
 def resolve(node: Node, path: Path) -> Node | None:
-    """The node at a path, or None."""
+    """The node at a path, or None; an entry of a list goes by its number or its name."""
     for step in path:
         if isinstance(node.value, dict) and str(step) in node.value:
             node = node.value[str(step)]
         elif isinstance(node.value, list) and str(step).isdecimal() and int(step) < len(node.value):
             node = node.value[int(step)]
+        elif isinstance(node.value, list) and (named := [n for n in node.value if name_of(n) == step]):
+            node = named[0]
         else:
             return None
     return node
+
+
+def name_of(entry: Node) -> str | None:
+    """The name of a list's entry, where it has one."""
+    name = entry.value.get("name") if isinstance(entry.value, dict) else None
+    return name.value if name is not None and isinstance(name.value, str) else None
 
 
 def _node(root: Node, path: Path) -> Node:
@@ -311,10 +324,12 @@ class Schema:
 
     def _walk(self, schema: dict, path: Path, above: tuple[int, ...]) -> Iterator[tuple[Path, str, str]]:
         """(path, variant, key) of every key; ``variant`` tells the models of a discriminated union apart."""
-        for holder in self.open(schema):
+        holders = list(self.open(schema))
+        several = any(holder["type"] == "tagged-union" for holder in holders)
+        for holder in holders:
             if id(holder) in above:  # a model that contains itself
                 continue
-            variant = self._variant(holder)
+            variant = self._variant(holder) if several else ""
             for key, child in self.children(holder):
                 if key != "*":
                     yield path, variant, key

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ValidationError
 
 from gristmill.kernels.common.config import Config
 from gristmill.kernels.common.errors import BadInput, nearest
-from gristmill.recipes.runner.explain import dotted, explain
-from gristmill.recipes.runner.textschema import validator
+from gristmill.recipes.runner.explain import dotted, explain, name_of
+from gristmill.kernels.common.textschema import validator
 from gristmill.recipes.runner.yamltext import NULLS, OVERRIDE, Node, Removed, parse, parse_value
 
 SUFFIXES = (".yaml", ".yml")
@@ -169,14 +169,14 @@ def _set(node: Node, steps: list[str], value: Node, path: tuple, key: str) -> tu
 
 def _index(entries: list[Node], step: str, key: str) -> int:
     """Which entry of a list a step names: its ``name``, or its number from 0."""
-    names = [e.value["name"].value if isinstance(e.value, dict) and "name" in e.value else None for e in entries]
+    names = [name_of(entry) for entry in entries]
     if names.count(step) > 1:
         raise BadInput(f"{names.count(step)} entries are called {step!r}; use a number", file=OVERRIDE, key=key)
     if step in names:
         return names.index(step)
     if step.isdecimal() and int(step) < len(entries):
         return int(step)
-    valid = [n for n in names if isinstance(n, str)] + [str(i) for i in range(len(entries))]
+    valid = [n for n in names if n is not None] + [str(i) for i in range(len(entries))]
     raise BadInput("no such entry in the list", file=OVERRIDE, key=key, got=step, valid=valid)
 
 

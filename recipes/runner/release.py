@@ -39,8 +39,8 @@ def release(run: Run) -> Path:
     partial = run.folder / f"{FOLDER}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     model, tokenizer = run.artefact(recipe.release.model).folder, run.artefact("tokenizer").folder
-    export.to_huggingface(model, tokenizer, partial)
-    parity = export.check_parity(model, partial)
+    exported = export.to_huggingface(model, tokenizer, partial)
+    parity = export.check(model, partial)
     about = partial / "gristmill"
     (about / "manifests").mkdir(parents=True)
     shutil.copyfile(run.folder / "recipe.yaml", about / "recipe.yaml")
@@ -63,7 +63,9 @@ def release(run: Run) -> Path:
         about / "release.json",
         {"model": recipe.release.model, "made_from": made_from, "commit": commit, "dirty": dirty},
     )
-    (partial / "README.md").write_text(model_card(run, recipe, scores, samples, parity, commit, dirty), "utf-8")
+    (partial / "README.md").write_text(
+        model_card(run, recipe, scores, samples, {**exported, **parity}, commit, dirty), "utf-8"
+    )
     sums = "".join(f"{file_hash(partial / p)}  {p}\n" for p in walk(partial))
     (partial / verify.SUMS).write_text(sums, "utf-8")
     for path in walk(partial):
@@ -79,9 +81,11 @@ def _samples(folder: Path, out: Path) -> list[dict]:
     """What the exported model says, by greedy search and by sampling; loaded as anybody would load it."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
     from gristmill.posttrain.generate import SamplingParams, generate
 
+    logging.disable_progress_bar()  # a bar for sixteen tensors
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     greedy = SamplingParams(max_tokens=SAMPLE_TOKENS)

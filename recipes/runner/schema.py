@@ -38,6 +38,7 @@ class ReleaseConfig(Config):
 class Recipe(Config):
     """Everything that decides a model, and how the machine at hand computes it."""
 
+    schema_version: Literal[1] = Field(1, description="version of the recipe format this file is written in")
     name: str = Field(pattern=r"^[\w.-]+$", description="name of the recipe and of its runs")
     seed: int = Field(0, ge=0, description="every stage's seed is derived from it")
     scale: float = Field(1.0, gt=0, le=1, description="share of every source kept, by content hash (0-1]")

@@ -103,7 +103,7 @@ class Store:
 
     def open(self, folder: Path | str) -> Artefact:
         """An artefact by folder or name. Raises BadInput when a file is missing or was changed since."""
-        folder = self.folder / folder
+        folder = self.folder / Path(folder).name
         try:
             manifest = read_json(folder / MANIFEST)
         except (FileNotFoundError, ValueError):
