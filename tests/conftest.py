@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -13,6 +15,7 @@ import mini
 import pytest
 
 from gristmill.data import engine
+from gristmill.recipes.runner import cli
 
 
 @dataclass
@@ -28,12 +31,16 @@ class MiniRun:
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
         )
 
-    def gristmill(self, *arguments: str, out: Path | None = None, code: int = 0, **environment: str):
-        """Run the command to its end and check its exit code."""
-        process = self.start(*arguments, out=out, **environment)
-        stdout, stderr = process.communicate(timeout=300)
-        assert process.returncode == code, f"exit code {process.returncode}\n{stdout}\n{stderr}"
-        return subprocess.CompletedProcess(arguments, code, stdout, stderr)
+    def gristmill(self, *arguments: str, out: Path | None = None, code: int = 0) -> subprocess.CompletedProcess:
+        """Run the command to its end, in this process (importing torch takes seconds), and check its exit code."""
+        stdout, stderr = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+            try:
+                got = cli.main([*arguments, "--out", str(out or self.out)])
+            except SystemExit as error:  # argparse
+                got = error.code
+        assert got == code, f"exit code {got}\n{stdout.getvalue()}\n{stderr.getvalue()}"
+        return subprocess.CompletedProcess(arguments, code, stdout.getvalue(), stderr.getvalue())
 
     def artefact(self, key: str) -> Path:
         stages = json.loads((self.out / "mini" / "run.json").read_text("utf-8"))["stages"]

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import yaml
 
-WORDS = (
-    "river stone market engine garden letter winter mountain teacher signal harbour paper window silver forest "
-    "morning question answer number circle pattern bridge village thunder kitchen doctor planet copper shadow music "
-    "ticket island cotton hammer camera bottle candle desert flower guitar helmet insect jacket kettle ladder magnet"
-).split()
-HAN = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种面而方后多定行学法所民得经"
+WORDS = """
+river stone market engine garden letter winter mountain teacher signal harbour paper window silver forest morning
+question answer number circle pattern bridge village thunder kitchen doctor planet copper shadow music ticket island
+cotton hammer camera bottle candle desert flower guitar helmet insect jacket kettle ladder magnet
+""".split()  # noqa: SIM905
+HAN = (
+    "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分"
+    "对成会可主发年动同工也能下过子说产种面而方后多定行学法所民得经"
+)
 
 
 def prose(rng: random.Random, words: int) -> str:

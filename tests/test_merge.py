@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import toy
 import torch
+import toy
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError

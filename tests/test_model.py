@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import toy
 import torch
+import toy
 from pydantic import ValidationError
 
 from gristmill.train import attention
@@ -98,7 +98,7 @@ def test_forward_and_gradient_equal_a_plain_float64_reference(changes):
     scale = torch.cat(expected).abs().max()
     assert count == 26 - 3
     assert (logits[:26] - torch.cat(expected)).abs().max() < 2e-6 * scale
-    assert float(nll) == pytest.approx(float(total), rel=1e-6)
+    assert nll.item() == pytest.approx(total.item(), rel=1e-6)
     for name, p in model.named_parameters():
         assert (p.grad - w[name].grad).abs().max() < 1e-5 * w[name].grad.abs().max(), name
 

@@ -8,12 +8,13 @@ import mini
 
 
 def test_another_folder_partitions_and_hash_seed(mini_run, tmp_path):
-    """Rebuilt under a path with spaces, quotes, `$HOME` and letters beyond ASCII, side by side, with another hash seed."""
+    """Rebuilt by three workers under a path with spaces, quotes, `$HOME` and letters beyond ASCII; another hash seed."""
     folder = tmp_path / "a b 'c' \"d\" $HOME ünï 中文"
     folder.mkdir()
     recipe = mini.write(folder)
     out = folder / "runs of mine"
-    mini_run.gristmill("run", str(recipe), "engine.partitions=3", "--name", "mini", out=out, PYTHONHASHSEED="77")
+    process = mini_run.start("run", str(recipe), "engine.partitions=3", "--name", "mini", out=out, PYTHONHASHSEED="77")
+    assert process.wait(timeout=300) == 0, process.stderr.read()
     theirs, ours = mini.artefacts(mini_run.out), mini.artefacts(out)
     for key in theirs:
         assert ours[key]["outputs"] == theirs[key]["outputs"], f"{key} differs"

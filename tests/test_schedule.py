@@ -28,7 +28,9 @@ def test_wsd_decays_over_its_share_to_its_end(shape):
 
 
 def test_shapes_are_their_formulas():
-    halfway = {shape: factor(WSD(warmup=0, decay=0.4, shape=shape), 79, 100) for shape in ("linear", "1-sqrt", "cosine")}
+    halfway = {
+        shape: factor(WSD(warmup=0, decay=0.4, shape=shape), 79, 100) for shape in ("linear", "1-sqrt", "cosine")
+    }
     assert halfway == pytest.approx({"linear": 0.5, "1-sqrt": 1 - 0.5**0.5, "cosine": 0.5})
 
 

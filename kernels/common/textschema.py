@@ -21,8 +21,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticCustomError, SchemaValidator
 
 from gristmill.kernels.common.errors import nearest
-from gristmill.recipes.runner.yamltext import NULLS, Quoted, Removed
 
+NULLS = ("", "null", "~")  # plain scalars that mean None
 BESIDE_FLOAT = "gristmill_beside_float"
 NOT_FINITE = "not finite"
 MISMATCH, RANGE = "text_mismatch", "text_range"  # error types raised here; ctx["expected"] says what would do
@@ -42,6 +42,14 @@ CHILDREN = (
     "fields",
     "definitions",
 )
+
+
+class Quoted(str):
+    """A quoted scalar that would otherwise read as null."""
+
+
+class Removed(str):
+    """A null that was put over an inherited value, and so takes the key away."""
 
 
 def validator(model: type[BaseModel]) -> SchemaValidator:

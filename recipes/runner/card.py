@@ -37,10 +37,10 @@ def model_card(
             "",
             f"# {run.name}",
             "",
-            f"A {_count(exported['parameters'])}-parameter decoder ({recipe.model.layers} layers, width {recipe.model.hidden}, "
-            f"context {model['seq_len']}) trained from scratch by the gristmill recipe `{recipe.name}` on "
-            f"{_count(pretrain['supervised_tokens'])} predicted tokens in {pretrain['steps']} steps, {model['precision']}. "
-            f"The weights are the `{recipe.release.model}` artefact.",
+            f"A {_count(exported['parameters'])}-parameter decoder ({recipe.model.layers} layers, width "
+            f"{recipe.model.hidden}, context {model['seq_len']}) trained from scratch by the gristmill recipe "
+            f"`{recipe.name}` on {_count(pretrain['supervised_tokens'])} predicted tokens in "
+            f"{pretrain['steps']} steps, {model['precision']}. The weights are the `{recipe.release.model}` artefact.",
             "",
             "```python",
             "from transformers import AutoModelForCausalLM, AutoTokenizer",

@@ -135,10 +135,8 @@ def _replay(args: argparse.Namespace) -> int:
             return 0
     for piece in pieces:
         where = f"step {piece['step']} {piece['phase']} " if "step" in piece else ""
-        end = piece["offset"] + piece["length"]
-        print(
-            f"{where}row {piece['row']}  {piece['source']} {piece['id']} pass {piece['pass']} tokens {piece['offset']}:{end}"
-        )
+        tokens = f"tokens {piece['offset']}:{piece['offset'] + piece['length']}"
+        print(f"{where}row {piece['row']}  {piece['source']} {piece['id']} pass {piece['pass']} {tokens}")
     return 0
 
 

@@ -19,9 +19,9 @@ from pydantic import BaseModel, ValidationError
 
 from gristmill.kernels.common.config import Config
 from gristmill.kernels.common.errors import BadInput, nearest
+from gristmill.kernels.common.textschema import NULLS, Removed, validator
 from gristmill.recipes.runner.explain import dotted, explain, name_of
-from gristmill.kernels.common.textschema import validator
-from gristmill.recipes.runner.yamltext import NULLS, OVERRIDE, Node, Removed, parse, parse_value
+from gristmill.recipes.runner.yamltext import OVERRIDE, Node, parse, parse_value
 
 SUFFIXES = (".yaml", ".yml")
 BREAKS = frozenset("\n\r\x85\u2028\u2029")

@@ -74,8 +74,10 @@ def _chain(recipe: Recipe, manifests: dict[str, dict]) -> Iterator[str]:
         if manifest is None:
             yield f"{key}: the recipe has this stage, the record does not"
             continue
-        if manifest["config"] != result_fields(node.config):
-            yield f"{key}: made with another configuration than the recipe's ({_difference(manifest['config'], result_fields(node.config))})"
+        config = result_fields(node.config)
+        if manifest["config"] != config:
+            difference = _difference(manifest["config"], config)
+            yield f"{key}: made with another configuration than the recipe's ({difference})"
         for name, source in node.inputs.items():
             if source in manifests and manifest["inputs"].get(name) != manifests[source]["content"]:
                 yield f"{key}: was not made from this {source}"

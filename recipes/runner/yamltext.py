@@ -14,19 +14,11 @@ from typing import Any
 import yaml
 
 from gristmill.kernels.common.errors import BadInput
+from gristmill.kernels.common.textschema import NULLS, Quoted
 
 # Aliases of aliases can spell a billion values in ten lines; the largest recipe has a few hundred.
 MAX_VALUES = 100_000
-NULLS = ("", "null", "~")
 OVERRIDE = "override"
-
-
-class Quoted(str):
-    """A quoted scalar that would otherwise read as null."""
-
-
-class Removed(str):
-    """A null that was put over an inherited value, and so takes the key away."""
 
 
 @dataclass(frozen=True)
