@@ -220,6 +220,8 @@ def _explain(error: Exception) -> tuple[str, str]:
     found = re.findall(r"BadInput: (.*)", str(error))
     if found:
         return "bad input", found[-1].strip()
+    if "No space left on device" in str(error):
+        return "bad input", "no space left on the disk; free some and run again"
     return "error", f"{type(error).__name__}: {error}"
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 
 import mini
 import pytest
+
+from gristmill.recipes.runner import store
 
 
 def refused(mini_run, tmp_path, *arguments: str, changes: dict | None = None, needs: tuple[str, ...]) -> str:
@@ -76,20 +80,23 @@ def test_a_recipe_that_is_not_there(mini_run, tmp_path):
     assert "nan0" in done.stderr and "nano" in done.stderr
 
 
-def test_no_space_left(mini_run, tmp_path):
-    """The real thing: a file system of four megabytes."""
-    import os
-    import subprocess
-
+@pytest.mark.parametrize("size", ["4m", "300k", "150k"])
+def test_no_space_left(mini_run, tmp_path, monkeypatch, size):
+    """The real thing: a file system too small to start on, and, the check taken away, ones that fill up midway."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
     out = tmp_path / "small"
     out.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(out)], capture_output=True).returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(out)]
+    if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
+    if size != "4m":
+        monkeypatch.setattr(store, "MIN_FREE", 0)
     try:
         done = mini_run.gristmill("run", str(mini_run.recipe), out=out, code=2)
-        assert "space" in done.stderr and "Traceback" not in done.stderr
-        assert not list((out / "store").glob("*/manifest.json"))
+        assert "space" in done.stderr and "Traceback" not in done.stderr and str(out) in done.stderr
+        for manifest in (out / "store").glob("*/manifest.json"):  # what is there is whole
+            for entry in json.loads(manifest.read_text("utf-8"))["outputs"]:
+                assert (manifest.parent / entry["path"]).stat().st_size == entry["size"]
     finally:
         subprocess.run(["umount", str(out)], check=True)

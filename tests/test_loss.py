@@ -44,7 +44,7 @@ def test_caps_differ_and_large_logits_are_finite():
         nll, _ = loss.cross_entropy(hidden, head, labels, cap)
         nll.backward()
         assert torch.isfinite(hidden.grad).all() and torch.isfinite(head.grad).all()
-        values.append(float(nll))
+        values.append(nll.item())
     assert len(set(values)) == 3
 
 
@@ -59,7 +59,7 @@ def test_no_supervised_token_is_zero_not_nan():
     hidden, head, labels = inputs()
     nll, count = loss.cross_entropy(hidden, head, torch.full_like(labels, loss.IGNORE), 5.0)
     nll.backward()
-    assert (float(nll), count) == (0.0, 0)
+    assert (nll.item(), count) == (0.0, 0)
     assert not hidden.grad.any() and not head.grad.any()
 
 

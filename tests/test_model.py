@@ -168,7 +168,7 @@ def test_bf16_autocast_stays_near_fp32():
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             loss, _ = cross_entropy(model(tokens, segments), model.head_VD, labels, 20.0)
         loss.backward()
-        losses.append(float(loss))
+        losses.append(loss.item())
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
     assert losses[0] != losses[1] == pytest.approx(losses[0], rel=0.02)
     assert gradients[1].dtype == torch.float32
@@ -203,6 +203,9 @@ def test_initial_weights_depend_on_seed_and_name_alone():
     other = initialise(Decoder(ModelConfig(**toy.MODEL), toy.VOCAB), 12).state_dict()
     assert not torch.equal(other["embed.weight"], large["embed.weight"])
     assert float(large["head.weight"].std()) == pytest.approx(0.02, rel=0.1)
+    assert float(large["embed.weight"].std()) == pytest.approx(1, rel=0.1)
+    tied = initialise(Decoder(ModelConfig(**toy.MODEL, tie=True), toy.VOCAB), 11)
+    assert tied.embed.weight.std().item() == pytest.approx(0.02, rel=0.1)
 
 
 @pytest.mark.parametrize(

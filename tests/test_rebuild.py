@@ -8,7 +8,7 @@ import mini
 
 
 def test_another_folder_partitions_and_hash_seed(mini_run, tmp_path):
-    """Rebuilt by three workers under a path with spaces, quotes, `$HOME` and letters beyond ASCII; another hash seed."""
+    """Rebuilt by three workers under a path with spaces, quotes, `$HOME` and letters past ASCII; another hash seed."""
     folder = tmp_path / "a b 'c' \"d\" $HOME ünï 中文"
     folder.mkdir()
     recipe = mini.write(folder)

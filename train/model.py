@@ -43,7 +43,10 @@ class ModelConfig(Config):
     logit_softcap: float | None = Field(None, gt=0, description="c of c tanh(z / c) on the final logits; null: none")
     rope_theta: float = Field(10000, gt=1, description="base of the rotary wavelengths")
     norm_eps: float = Field(1e-6, gt=0, lt=1, description="added to the mean square in RMSNorm")
-    init_std: float = Field(0.02, gt=0, description="standard deviation of initial matrices and embeddings")
+    init_std: float = Field(0.02, gt=0, description="standard deviation of initial matrices")
+    embed_std: float | None = Field(
+        None, gt=0, description="standard deviation of initial embeddings; default: 1, or init_std where tied"
+    )
     tie: bool = Field(False, description="use the embedding as the output head")
 
     @model_validator(mode="after")
@@ -59,6 +62,12 @@ class ModelConfig(Config):
     @property
     def head_size(self) -> int:
         return self.head_dim or self.hidden // self.heads
+
+    @property
+    def embedding_std(self) -> float:
+        """A sandwich branch adds a vector of RMS 1 from the start, in which an embedding of 0.02 is lost. With 1 a
+        3-layer model on the miniature corpus was 0.04 to 0.4 nats lower in steps 40 to 60 (two seeds)."""
+        return self.embed_std or (self.init_std if self.tie else 1.0)
 
 
 class Attention(nn.Module):
@@ -170,7 +179,7 @@ def rotate(x_BTHE: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
 
 @torch.no_grad()
 def initialise(model: Decoder, seed: int) -> Decoder:
-    """Matrices and embeddings from N(0, init_std^2), gains 1.
+    """Matrices from N(0, init_std^2), embeddings from N(0, embedding_std^2), gains 1.
 
     Each parameter has a generator of its own, seeded by (seed, its name): values depend neither on the order of
     construction nor on what else the model holds.
@@ -180,7 +189,8 @@ def initialise(model: Decoder, seed: int) -> Decoder:
             parameter.fill_(1.0)
         else:
             generator = torch.Generator().manual_seed(derive(seed, name))
-            parameter.copy_(torch.empty(parameter.shape).normal_(0, model.config.init_std, generator=generator))
+            std = model.config.embedding_std if name == "embed.weight" else model.config.init_std
+            parameter.copy_(torch.empty(parameter.shape).normal_(0, std, generator=generator))
     return model
 
 

@@ -22,14 +22,14 @@ TOLERANCE = 1e-4
 
 def check_parity(hf_dir: Path, expected: Path) -> dict[str, float | str]:
     """{"class", "max_abs_difference", "largest_logit", "argmax_agreement"}. Raises BadInput on any difference."""
-    from transformers import AutoModelForCausalLM
-
     hashes, stored = read_json(Path(expected).with_suffix(".json")), load_file(Path(hf_dir) / "model.safetensors")
     wrong = sorted(
         k for k in hashes.keys() | stored.keys() if k not in stored or hashes.get(k) != tensor_hash(stored[k])
     )
     if wrong:
         raise BadInput("not the exported tensor", file=hf_dir, key=wrong[0])
+    from transformers import AutoModelForCausalLM  # slow to import, so only for what has passed
+
     model, info = AutoModelForCausalLM.from_pretrained(
         hf_dir, dtype=torch.float32, local_files_only=True, trust_remote_code=False, output_loading_info=True
     )

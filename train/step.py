@@ -35,5 +35,5 @@ def forward_backward(
             )
         if here:
             (nll / count).backward()
-            total += float(nll)
+            total += nll.item()
     return total / max(1, count), count

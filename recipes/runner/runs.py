@@ -80,15 +80,17 @@ def execute(loaded: Loaded, root: Path, name: str | None, until: str | None, onl
             raise BadInput(
                 "the name is taken by a run of another recipe", file=folder, key="--name", got=before["recipe"]["name"]
             )
+    # what `auto` came to here is part of what was done: elsewhere the recorded recipe must mean the same
+    recipe = loaded.config.model_copy(update={"train": loaded.config.train.resolved()})
     record = {
-        "recipe": loaded.config.model_dump(mode="json", by_alias=True),
-        "result": digest(result_fields(loaded.config)),
+        "recipe": recipe.model_dump(mode="json", by_alias=True),
+        "result": digest(result_fields(recipe)),
         "overrides": list(loaded.overrides),
         "files": [f.name for f in loaded.chain],
         "stages": {},
     }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "recipe.yaml").write_text(dump(loaded.config), encoding="utf-8")
+    (folder / "recipe.yaml").write_text(dump(recipe), encoding="utf-8")
     built: dict[str, Artefact] = {}
     width = max(map(len, nodes))
     for key, node in nodes.items():
