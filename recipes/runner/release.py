@@ -17,7 +17,7 @@ from gristmill.recipes.runner.store import MANIFEST, code_version
 from gristmill.train import export
 
 FOLDER = "release"
-PROMPTS = ("The ", "In 1998, ", "def main(", "import os\n", "这个", "很好，")  # for samples in the model card
+PROMPTS = ("The", "In 1998,", "def main(", "import os\n", "这个", "很好，")  # for samples in the model card
 SAMPLE_TOKENS = 40
 
 
@@ -88,9 +88,14 @@ def _samples(folder: Path, out: Path) -> list[dict]:
     logging.disable_progress_bar()  # a bar for sixteen tensors
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    greedy = SamplingParams(max_tokens=SAMPLE_TOKENS)
-    sampled = SamplingParams(temperature=0.8, top_p=0.95, max_tokens=SAMPLE_TOKENS, seed=1)
-    params = [p for _ in PROMPTS for p in (greedy, sampled)]
+    params = [
+        params
+        for k in range(len(PROMPTS))
+        for params in (
+            SamplingParams(max_tokens=SAMPLE_TOKENS),
+            SamplingParams(temperature=0.8, top_p=0.95, max_tokens=SAMPLE_TOKENS, seed=k),
+        )
+    ]
     prompts = [p for p in PROMPTS for _ in range(2)]
     ids = [[tokenizer.bos_token_id, *tokenizer.encode(p, add_special_tokens=False)] for p in prompts]
     stop, pad = {tokenizer.eos_token_id}, tokenizer.pad_token_id
