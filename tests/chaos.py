@@ -63,8 +63,8 @@ def main() -> int:
                 command(recipe, out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
             )
             try:
-                # between a moment and a whole run: every stage gets its share of kills
-                process.wait(timeout=rng.uniform(0.3, 0.6 * whole))
+                # long enough to get past the imports, short enough for many kills: every stage gets its share
+                process.wait(timeout=rng.uniform(0.12, 0.3) * whole)
                 assert process.returncode == 0, process.stderr.read().decode()
                 finished += 1
                 compare(calm, out)

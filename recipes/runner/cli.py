@@ -112,7 +112,7 @@ def _verify(args: argparse.Namespace) -> int:
     problems = verify(args.target, args.out)
     for problem in problems:
         print(problem)
-    print(f"{args.target}: " + (f"{len(problems)} mismatches" if problems else "everything is as it was recorded"))
+    print(f"{args.target}: " + (f"mismatches: {len(problems)}" if problems else "everything is as it was recorded"))
     return 1 if problems else 0
 
 
