@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import re
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -60,6 +61,7 @@ def session(config: EngineConfig) -> Iterator[Any]:
         host, port = server.listening_address
         builder = SparkSession.builder.remote(f"sc://{host}:{port}")
     else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever `python3` is
         master = config.master or "local[*]"
         try:
             builder = SparkSession.builder
