@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from gristmill.eval.generate import SamplingParams, generate
 from gristmill.kernels.common.errors import BadInput
-from gristmill.posttrain.generate import SamplingParams, generate
 
 
 @pytest.fixture(scope="module")

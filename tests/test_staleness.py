@@ -46,13 +46,13 @@ def test_a_result_field_makes_its_dependants_stale(mini_run, override, first):
 
 
 def test_an_evaluation_field_touches_that_evaluation(mini_run):
-    answer = statuses(mini_run, "eval.raw.max_documents=7")
+    answer = statuses(mini_run, "eval.raw.bpb.documents=7")
     assert [key for key, status in answer.items() if status != "cached"] == ["eval.raw"]
 
 
 @pytest.mark.parametrize(
     "override",
-    ["engine.partitions=3", "train.micro_batch=1", "train.threads=2", "train.device=cpu", "eval.raw.batch_tokens=256"],
+    ["engine.partitions=3", "train.micro_batch=1", "train.threads=2", "train.device=cpu"],
 )
 def test_an_execution_field_makes_nothing_stale(mini_run, override):
     assert set(statuses(mini_run, override).values()) == {"cached"}

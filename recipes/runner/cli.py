@@ -60,6 +60,14 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--doc", metavar="ID", help="a document id, or its beginning")
     sub.add_argument("--json", action="store_true", help="print one JSON object")
 
+    sub = command("eval", "Put any model through a suite of tasks, on a run's validation text.")
+    sub.add_argument(
+        "model", metavar="MODEL", help="a Hugging Face folder or name, a run (its release), or smollm2-135m"
+    )
+    sub.add_argument("--suite", default="nano", help="bpb, arithmetic or nano (default: nano)")
+    sub.add_argument("--run", default="nano", metavar="RUN", help="whose validation text to use (default: nano)")
+    sub.add_argument("--json", action="store_true", help="print one JSON object")
+
     command("release", "Write the bundle RELEASE.md describes; refuses what does not verify.", run=True)
 
     sub = command("gc", "Drop artefacts that no run reaches.")
@@ -140,6 +148,15 @@ def _replay(args: argparse.Namespace) -> int:
     return 0
 
 
+def _eval(args: argparse.Namespace) -> int:
+    from gristmill.recipes.runner import evaluate
+
+    scores, folder = evaluate.evaluate(args.model, args.suite, args.run, args.out)
+    print(json.dumps(scores) if args.json else evaluate.table({args.model: scores}))
+    print(f"records: {folder}", file=sys.stderr)
+    return 0
+
+
 def _release(args: argparse.Namespace) -> int:
     from gristmill.recipes.runner import release, runs
 
@@ -165,6 +182,7 @@ COMMANDS = {
     "diff": _diff,
     "verify": _verify,
     "replay": _replay,
+    "eval": _eval,
     "release": _release,
     "gc": _gc,
 }
@@ -174,6 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 when the work is done, 1 when something was found wrong, 2 for bad input, 130 on Ctrl-C."""
     args = parser().parse_args(argv)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # the libraries' bars; ours have the time left
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return COMMANDS[args.command](args)

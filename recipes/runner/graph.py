@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gristmill.data import clean, corpus, dedup, mix, pack, score, split, tokenizer, tokens
-from gristmill.eval import bpb
+from gristmill.eval import suites
 from gristmill.kernels.common.errors import BadInput
 from gristmill.kernels.common.files import file_hash
 from gristmill.kernels.common.seeds import derive
@@ -29,7 +29,7 @@ VERSIONS = {
     "pack": 1,
     "pretrain": 1,
     "merge": 1,
-    "eval": 1,
+    "eval": 2,
 }
 
 
@@ -94,10 +94,16 @@ def build(recipe: Recipe, *, cache: Path, root: Path, external: dict[str, dict] 
     config = pretrain.PretrainConfig(model=recipe.model, train=recipe.train.resolved(), seed=train_seed)
     add("pretrain", pretrain, config, resumable=True, pack="pack")
     add("merge", merge, recipe.merge, pretrain="pretrain")
-    domains = {name: kind["domain"] for name, kind in kinds.items()}
     for entry in recipe.eval:
-        config = bpb.EvalStage(eval=entry, domains=domains)
-        add("eval", bpb, config, key=f"eval.{entry.name}", model=entry.of, split="split", tokenizer="tokenizer")
+        config = suites.EvalStage(
+            eval=entry,
+            domains={name: kind["domain"] for name, kind in kinds.items()},
+            languages=languages,
+            seed=seed("eval"),  # one for all: every model is asked the same
+            cache=str(cache),
+        )
+        inputs = {"model": entry.of, "split": "split", "tokenizer": "tokenizer"}
+        add("eval", suites, config, key=f"eval.{entry.name}", **inputs)
     return nodes
 
 

@@ -83,7 +83,7 @@ def _samples(folder: Path, out: Path) -> list[dict]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
-    from gristmill.posttrain.generate import SamplingParams, generate
+    from gristmill.eval.generate import SamplingParams, generate
 
     logging.disable_progress_bar()  # a bar for sixteen tensors
     tokenizer = AutoTokenizer.from_pretrained(folder)

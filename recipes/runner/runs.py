@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from gristmill.kernels.common.config import result_fields
 from gristmill.kernels.common.errors import BadInput
 from gristmill.kernels.common.files import digest, read_json, write_json
@@ -33,7 +35,17 @@ class Run:
         return Store(self.folder.parent)
 
     def recipe(self) -> Recipe:
-        return Recipe.model_validate(self.record["recipe"])
+        """The resolved recipe. Raises BadInput for one that this version has other fields for."""
+        try:
+            return Recipe.model_validate(self.record["recipe"])
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            raise BadInput(
+                f"was made by another version of gristmill ({first['msg']}); run the recipe again",
+                file=self.folder / RUN_FILE,
+                key=f"recipe.{key}",
+            ) from None
 
     def artefact(self, key: str) -> Artefact:
         if key not in self.record["stages"]:

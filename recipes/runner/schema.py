@@ -18,7 +18,7 @@ from gristmill.data.sources import SourceConfig
 from gristmill.data.split import SplitConfig
 from gristmill.data.tokenizer import TokenizerConfig, TrainTokenizer
 from gristmill.data.tokens import TokensConfig
-from gristmill.eval.bpb import EvalConfig
+from gristmill.eval.suites import EvalConfig
 from gristmill.kernels.common.config import Config, execution
 from gristmill.kernels.common.errors import nearest
 from gristmill.train.merge import MergeConfig
