@@ -7,6 +7,7 @@ from typing import Any
 from gristmill.kernels.common.files import read_json
 from gristmill.recipes.runner.runs import Run
 from gristmill.recipes.runner.schema import Recipe
+from gristmill.recipes.runner.scores import cell, rows
 
 
 def model_card(
@@ -52,7 +53,8 @@ def model_card(
             "",
             "## Scores",
             "",
-            "Bits per byte on held-out documents (lower is better), with the standard error over documents.",
+            "Each with its standard error. Bits per byte are of held-out documents; 0 of HumanEval is the model, not "
+            "the grader: known-good and known-bad solutions were graded in the same run.",
             "",
             *_scores(scores),
             "",
@@ -104,12 +106,11 @@ def _table(header: list[str], rows: list[list[str]]) -> list[str]:
 def _scores(scores: dict[str, Any]) -> list[str]:
     if not scores:
         return ["Not evaluated."]
-    domains = list(next(iter(scores.values()))["domains"])
-    rows = []
-    for name, score in scores.items():
-        cells = (score["domains"][d] for d in domains)
-        rows.append([name, *[f"{c['bits_per_byte']:.4f} ± {c['stderr']:.4f}" for c in cells], f"{score['mean']:.4f}"])
-    return _table(["model", *domains, "mean"], rows)
+    lines = [
+        ["\u2003" * row.depth + row.label, *[cell(row.cells.get(name)) for name in scores], row.note]
+        for row in rows(scores)
+    ]
+    return _table(["", *scores, "items"], lines)
 
 
 def _sources(run: Run, recipe: Recipe) -> list[str]:

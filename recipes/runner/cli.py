@@ -150,9 +150,10 @@ def _replay(args: argparse.Namespace) -> int:
 
 def _eval(args: argparse.Namespace) -> int:
     from gristmill.recipes.runner import evaluate
+    from gristmill.recipes.runner.scores import table
 
     scores, folder = evaluate.evaluate(args.model, args.suite, args.run, args.out)
-    print(json.dumps(scores) if args.json else evaluate.table({args.model: scores}))
+    print(json.dumps(scores) if args.json else table({args.model: scores}))
     print(f"records: {folder}", file=sys.stderr)
     return 0
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 
 from gristmill.eval import models, shipped, suites
 from gristmill.eval.material import Material
 from gristmill.kernels.common.errors import BadInput
-from gristmill.kernels.common.files import read_json
 from gristmill.kernels.common.seeds import derive
 from gristmill.recipes.runner import runs
 
@@ -57,42 +55,3 @@ def material_of(run: runs.Run, root: Path) -> Material:
         cache=Path(root).resolve() / "downloads",
         seed=derive(recipe.seed, "eval"),
     )
-
-
-def table(columns: dict[str, dict]) -> str:
-    """Scores of several models side by side: name -> contents of its scores.json."""
-    rows: dict[str, dict[str, str]] = {}
-    notes: dict[str, str] = {}
-    for name, scores in columns.items():
-        for key, row in _lines(scores):
-            rows.setdefault(key, {})[name] = f"{row['value']:.4f} ±{row['stderr']:.4f}"
-            arrow = "lower is better" if not row["higher_is_better"] else ""
-            chance = f"chance {row['chance']:g}" if row.get("chance") is not None else ""
-            notes[key] = ", ".join(filter(None, (f"n {row['n']}", chance, arrow)))
-    width = max((len(key) for key in rows), default=0) + 2
-    cell = {name: max(len(name), 15) for name in columns}
-    lines = [" " * width + "  ".join(f"{name:>{cell[name]}}" for name in columns)]
-    for key, cells in rows.items():
-        values = "  ".join(f"{cells.get(name, '-'):>{cell[name]}}" for name in columns)
-        lines.append(f"{key:<{width}}{values}   {notes[key]}")
-    return "\n".join(lines)
-
-
-def _lines(scores: dict) -> list[tuple[str, dict]]:
-    """(label, row) of every score, groups and domains after the total they make up."""
-    lines = []
-    for task, row in scores["tasks"].items():
-        label = f"{task} {row['metric']}" if task != "bpb" else "bits per byte"
-        lines.append((label, row))
-        for group, part in row.get("groups", {}).items():
-            lines.append((f"  {group}", {**row, **part}))
-        if task == "bpb":
-            for domain, part in scores["domains"].items():
-                values = {"value": part["bits_per_byte"], "stderr": part["stderr"], "n": part["documents"]}
-                lines.append((f"  {domain} text", {**row, **values}))
-    return [line for line in lines if math.isfinite(line[1]["value"])]
-
-
-def saved(folder: Path) -> dict:
-    """Contents of a finished evaluation's scores.json."""
-    return read_json(folder / "scores.json")

@@ -13,6 +13,7 @@ from gristmill.kernels.common.files import file_hash, fsync, read_json, walk, wr
 from gristmill.recipes.runner import verify
 from gristmill.recipes.runner.card import model_card
 from gristmill.recipes.runner.runs import Run, say
+from gristmill.recipes.runner.scores import table
 from gristmill.recipes.runner.store import MANIFEST, code_version
 from gristmill.train import export
 
@@ -119,12 +120,6 @@ def _patch() -> bytes:
 def summary(run: Run) -> None:
     """Print where the release is and what its models score."""
     scores = read_json(run.folder / FOLDER / "gristmill" / "scores.json")
-    names = list(scores)
-    if names:
-        domains = list(scores[names[0]]["domains"])
-        print(f"{'bits per byte':<14}" + "".join(f"{name:>18}" for name in names))
-        for domain in domains:
-            cells = (scores[name]["domains"][domain] for name in names)
-            print(f"{domain:<14}" + "".join(f"{c['bits_per_byte']:>10.4f} ±{c['stderr']:.4f}" for c in cells))
-        print(f"{'mean':<14}" + "".join(f"{scores[name]['mean']:>10.4f}        " for name in names))
+    if scores:
+        print(table(scores))
     print(f"released: {run.folder / FOLDER}", file=sys.stdout)
