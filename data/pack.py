@@ -61,27 +61,38 @@ def cut(doc: Any, length: int, seq_len: int, policy: str) -> tuple[list[Piece], 
 def best_fit(pieces: Iterator[Piece], seq_len: int, buffer: int) -> Iterator[Row]:
     """Each piece goes to the open row with the least room that still holds it; else to a new row.
 
-    At most ``buffer`` rows stay open: a full row is emitted at once, and the oldest when there are too many.
-    So the order of training moves by a bounded number of rows, and packing always ends.
+    A full row is emitted at once; the oldest open one when more than ``buffer`` would be open, and when ``buffer``
+    rows were emitted since it was opened. So no row comes out more than ``buffer`` places from where it was opened,
+    and packing always ends.
     """
     rows: list[Row] = []
     room: list[int] = []
+    born: list[int] = []  # rows emitted before this one was opened
+    emitted = 0
+
+    def emit(k: int) -> Row:
+        nonlocal emitted
+        emitted += 1
+        del room[k], born[k]
+        return rows.pop(k)
+
     for piece in pieces:
         fits = [(space, k) for k, space in enumerate(room) if space >= piece.length]
         if fits:
             _, k = min(fits)
         else:
             if len(rows) == buffer:
-                yield rows.pop(0)
-                room.pop(0)
+                yield emit(0)
             rows.append([])
             room.append(seq_len)
+            born.append(emitted)
             k = len(rows) - 1
         rows[k].append(piece)
         room[k] -= piece.length
         if room[k] == 0:
-            yield rows.pop(k)
-            room.pop(k)
+            yield emit(k)
+        while rows and emitted - born[0] >= buffer:
+            yield emit(0)
     yield from rows
 
 

@@ -26,7 +26,7 @@ VERSIONS = {
     "tokenizer": 1,
     "tokens": 1,
     "mix": 1,
-    "pack": 1,
+    "pack": 2,  # a row leaves within `buffer` rows of where it was opened
     "pretrain": 1,
     "merge": 1,
     "eval": 2,
