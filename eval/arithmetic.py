@@ -35,10 +35,9 @@ def measure(lm: LanguageModel, config: ArithmeticConfig, material: Material) -> 
 
     asked = problems.generate(config.generators, config.items, derive(material.seed, "arithmetic"), "test")
     shown = problems.generate(config.generators, config.shots, derive(material.seed, "shots"), "train")
-    shots = "".join(f"{p.question}\n{p.answer}\n\n" for p in shown)
     task = {
         "task": "arithmetic",
-        "custom_dataset": harness.dataset([{"prompt": f"{shots}{p.question}\n"} for p in asked]),
+        "custom_dataset": harness.dataset([{"prompt": layout(shown, p)} for p in asked]),
         "test_split": "test",
         "output_type": "generate_until",
         "doc_to_text": "{{prompt}}\n",  # Jinja drops a template's last line end; this one is the prompt's own
@@ -63,6 +62,11 @@ def measure(lm: LanguageModel, config: ArithmeticConfig, material: Material) -> 
         )
     extra = {"arithmetic_prompt": {"shots": config.shots, "reasoning_gym": problems.library_version()}}
     return Result("exact", **share([r["correct"] for r in records]), records=records, extra=extra)
+
+
+def layout(shown: list[problems.Problem], asked: problems.Problem) -> str:
+    """Solved problems, then the question whose answer comes next; what post-training's prompts look like too."""
+    return "".join(f"{p.question}\n{p.answer}\n\n" for p in shown) + f"{asked.question}\n"
 
 
 def answer_of(text: str) -> str:

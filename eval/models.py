@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from gristmill.kernels.common.errors import BadInput
-from gristmill.kernels.common.files import file_hash
+from gristmill.kernels.common.files import file_hash, read_json, write_json
 from gristmill.train import export
 from gristmill.train.load import CARD
 
@@ -108,9 +108,13 @@ def load(model: str | Path, tokenizer: Path | None = None, device: str = "cpu") 
 
 
 def save(model: LanguageModel, out: Path) -> None:
-    """A Hugging Face folder: configuration, FP32 weights as safetensors, tokenizer."""
+    """A Hugging Face folder: configuration, FP32 weights as safetensors, tokenizer. The same bytes whatever version of
+    transformers writes it: the version is provenance, not part of a model."""
     model.model.save_pretrained(out)
     model.tokenizer.save_pretrained(out)
+    for name in ("config.json", "generation_config.json"):
+        if (out / name).is_file():
+            write_json(out / name, {k: v for k, v in read_json(out / name).items() if k != "transformers_version"})
 
 
 def weights_hash(folder: Path) -> dict[str, str]:

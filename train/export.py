@@ -9,6 +9,7 @@ it. A tied model is written untied, since that factor is on the input side only.
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,14 +18,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, processors
 from torch import Tensor
 
 from gristmill.kernels.common.errors import BadInput
 from gristmill.kernels.common.files import canonical, read_json, write_json
 from gristmill.kernels.common.seeds import hash64
-from gristmill.train.load import load_model
+from gristmill.train.load import CARD, load_model
 from gristmill.train.model import Decoder
 
 NORMS = {
@@ -39,14 +40,26 @@ MATRICES = {
     **{f"attention.{x}": f"self_attn.{x}_proj" for x in "qkvo"},
     **{f"mlp.{x}": f"mlp.{x}_proj" for x in ("gate", "up", "down")},
 }
+COPIED = (
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)  # of a Hugging Face folder
 
 
 def to_huggingface(model_dir: Path, tokenizer_dir: Path, out: Path) -> dict[str, Any]:
     """Write config.json, generation_config.json, model.safetensors (FP32) and the tokenizer to ``out``.
 
-    Returns {"class", "parameters", "vocab_size", "tokenizer_vocab_size", "padded_ids"}. Raises BadInput for a model
-    that no stock class computes, naming the option. Not checked here: see :func:`check`.
+    A folder that is Hugging Face's already (a post-training step's) is copied. Returns {"class", "parameters",
+    "vocab_size", "tokenizer_vocab_size", "padded_ids"}. Raises BadInput for a model that no stock class computes,
+    naming the option. Not checked here: see :func:`check`.
     """
+    if not (Path(model_dir) / CARD).is_file():
+        return _copy(Path(model_dir), read_json(Path(tokenizer_dir) / "tokens.json"), Path(out))
     model, meta = load_model(model_dir)
     ids = read_json(Path(tokenizer_dir) / "tokens.json")
     config = _config(model, meta, ids)  # refuses before anything is written
@@ -64,6 +77,21 @@ def to_huggingface(model_dir: Path, tokenizer_dir: Path, out: Path) -> dict[str,
         "vocab_size": model.vocab_size,
         "tokenizer_vocab_size": ids["vocab_size"],
         "padded_ids": model.vocab_size - ids["vocab_size"],
+    }
+
+
+def _copy(folder: Path, ids: dict, out: Path) -> dict[str, Any]:
+    out.mkdir(parents=True, exist_ok=True)
+    for name in COPIED:
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, out / name)
+    config, tensors = read_json(out / "config.json"), load_file(out / "model.safetensors")
+    return {
+        "class": config["architectures"][0],
+        "parameters": sum(t.numel() for t in tensors.values()),
+        "vocab_size": config["vocab_size"],
+        "tokenizer_vocab_size": ids["vocab_size"],
+        "padded_ids": config["vocab_size"] - ids["vocab_size"],
     }
 
 
@@ -153,11 +181,20 @@ def prompts(vocab_size: int, seq_len: int, count: int = 4) -> Tensor:
 def reference_logits(model_dir: Path, tokens_PT: Tensor, out: Path) -> None:
     """Write what ``parity`` compares with: {"tokens", "logits" [P, T, V]} of our own forward, and the hash of every
     exported tensor (logits on a few prompts cannot see all rows of an embedding)."""
-    model, _ = load_model(model_dir)
-    with torch.inference_mode():
-        logits_PTV = model.logits(model(tokens_PT))
+    if (Path(model_dir) / CARD).is_file():
+        model, _ = load_model(model_dir)
+        tensors = to_gemma(model)
+        with torch.inference_mode():
+            logits_PTV = model.logits(model(tokens_PT))
+    else:
+        from transformers import AutoModelForCausalLM  # slow to import
+
+        tensors = load_file(Path(model_dir) / "model.safetensors")
+        with torch.inference_mode():
+            stock = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, trust_remote_code=False).eval()
+            logits_PTV = stock(tokens_PT).logits
     save_file({"tokens": tokens_PT, "logits": logits_PTV.contiguous()}, out)
-    write_json(Path(out).with_suffix(".json"), {name: tensor_hash(t) for name, t in to_gemma(model).items()})
+    write_json(Path(out).with_suffix(".json"), {name: tensor_hash(t) for name, t in tensors.items()})
 
 
 def tensor_hash(tensor: Tensor) -> str:

@@ -40,11 +40,13 @@ class AdamW(Config):
 
 
 OptimizerConfig = AdamW
+EMBEDDINGS = ("embed.weight", "embed_tokens.weight", "wte.weight")
 
 
 def decays(name: str, parameter: torch.Tensor) -> bool:
-    """Weight decay pulls matrices towards 0. A gain's rest is 1, and a rare id's embedding would only be decayed."""
-    return parameter.ndim >= 2 and name != "embed.weight"
+    """Weight decay pulls matrices towards 0. A gain's rest is 1, and a rare id's embedding would only be decayed.
+    Embeddings go by the names of our decoder and of Hugging Face's."""
+    return parameter.ndim >= 2 and not name.endswith(EMBEDDINGS)
 
 
 def moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:

@@ -15,7 +15,7 @@ def model_card(
 ) -> str:
     """Markdown with Hugging Face front matter. ``exported``: what ``train.export`` reported of the folder."""
     pretrain = run.artefact("pretrain").manifest["ledger"]
-    model = read_json(run.artefact(recipe.release.model).folder / "model.json")
+    trained = read_json(run.artefact("pretrain").folder / "model.json")
     tokens = read_json(run.artefact("tokenizer").folder / "tokens.json")
     languages = sorted({s.lang for s in recipe.sources.values() if s.lang != "py"})
     licences: dict[str, list[str]] = {}
@@ -39,9 +39,9 @@ def model_card(
             f"# {run.name}",
             "",
             f"A {_count(exported['parameters'])}-parameter decoder ({recipe.model.layers} layers, width "
-            f"{recipe.model.hidden}, context {model['seq_len']}) trained from scratch by the gristmill recipe "
+            f"{recipe.model.hidden}, context {trained['seq_len']}) trained from scratch by the gristmill recipe "
             f"`{recipe.name}` on {_count(pretrain['supervised_tokens'])} predicted tokens in "
-            f"{pretrain['steps']} steps, {model['precision']}. The weights are the `{recipe.release.model}` artefact.",
+            f"{pretrain['steps']} steps, {trained['precision']}. The weights are those of `{recipe.release.model}`.",
             "",
             "```python",
             "from transformers import AutoModelForCausalLM, AutoTokenizer",

@@ -12,6 +12,7 @@ from gristmill.eval import suites
 from gristmill.kernels.common.errors import BadInput
 from gristmill.kernels.common.files import file_hash
 from gristmill.kernels.common.seeds import derive
+from gristmill.posttrain import stage as posttrain
 from gristmill.recipes.runner.schema import Recipe
 from gristmill.recipes.runner.store import Node
 from gristmill.train import merge, pretrain
@@ -29,6 +30,7 @@ VERSIONS = {
     "pack": 2,  # a row leaves within `buffer` rows of where it was opened
     "pretrain": 1,
     "merge": 1,
+    "posttrain": 1,
     "eval": 2,
 }
 
@@ -94,6 +96,17 @@ def build(recipe: Recipe, *, cache: Path, root: Path, external: dict[str, dict] 
     config = pretrain.PretrainConfig(model=recipe.model, train=recipe.train.resolved(), seed=train_seed)
     add("pretrain", pretrain, config, resumable=True, pack="pack")
     add("merge", merge, recipe.merge, pretrain="pretrain")
+    for step in recipe.posttrain:
+        key = f"posttrain.{step.name}"
+        config = posttrain.PosttrainStage(
+            step=step,
+            prompts=recipe.prompts[step.data],
+            prompts_seed=seed("prompts"),
+            seed=seed(key) if step.seed is None else step.seed,
+        )
+        identity = posttrain.external() if external is None else external.get(key, {})
+        inputs = {"model": recipe.stage_of(step.origin), "tokenizer": "tokenizer"}
+        add("posttrain", posttrain, config, key=key, resumable=True, external=identity, **inputs)
     for entry in recipe.eval:
         config = suites.EvalStage(
             eval=entry,
@@ -102,7 +115,7 @@ def build(recipe: Recipe, *, cache: Path, root: Path, external: dict[str, dict] 
             seed=seed("eval"),  # one for all: every model is asked the same
             cache=str(cache),
         )
-        inputs = {"model": entry.of, "split": "split", "tokenizer": "tokenizer"}
+        inputs = {"model": recipe.stage_of(entry.of), "split": "split", "tokenizer": "tokenizer"}
         add("eval", suites, config, key=f"eval.{entry.name}", **inputs)
     return nodes
 

@@ -39,7 +39,7 @@ def release(run: Run) -> Path:
     say("release    running")
     partial = run.folder / f"{FOLDER}.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    model, tokenizer = run.artefact(recipe.release.model).folder, run.artefact("tokenizer").folder
+    model, tokenizer = run.artefact(recipe.stage_of(recipe.release.model)).folder, run.artefact("tokenizer").folder
     exported = export.to_huggingface(model, tokenizer, partial)
     parity = export.check(model, partial)
     about = partial / "gristmill"

@@ -21,17 +21,19 @@ from gristmill.data.tokens import TokensConfig
 from gristmill.eval.suites import EvalConfig
 from gristmill.kernels.common.config import Config, execution
 from gristmill.kernels.common.errors import nearest
+from gristmill.posttrain.prompts import PromptsConfig
+from gristmill.posttrain.stage import Step
 from gristmill.train.merge import MergeConfig
 from gristmill.train.model import ModelConfig
 from gristmill.train.pretrain import TrainConfig
 
-MODELS = ("pretrain", "merge")  # artefacts that are models
+MODELS = ("pretrain", "merge")  # stages that make a model; posttrain steps do too, under their own names
 
 
 class ReleaseConfig(Config):
     """What `gristmill release` publishes."""
 
-    model: Literal["pretrain", "merge"] = Field("merge", description="the model artefact that is released")
+    model: str = Field("merge", description="the model that is released: pretrain, merge, or a posttrain step")
     licence: str = Field("Apache-2.0", description="SPDX identifier the weights are released under")
 
 
@@ -57,6 +59,10 @@ class Recipe(Config):
     model: ModelConfig = Field(description="the decoder")
     train: TrainConfig = Field(description="the training loop")
     merge: MergeConfig = Field(MergeConfig(), description="checkpoints into one model")
+    prompts: dict[str, PromptsConfig] = Field(
+        {"arithmetic": PromptsConfig()}, description="name -> problems that posttrain steps learn from"
+    )
+    posttrain: tuple[Step, ...] = Field((), description="steps after pretraining, in order, each a model by its name")
     eval: tuple[EvalConfig, ...] = Field((), description="evaluations, each of one model")
     release: ReleaseConfig = Field(ReleaseConfig(), description="what is published")
 
@@ -77,10 +83,21 @@ class Recipe(Config):
         for number, phase in enumerate(self.phases):
             if all(cells[number].kind == "none" for cells in self.mix.values()):
                 raise ValueError(f"phases.{phase}: every source is `none`")
+        models = [*MODELS]
+        for step in self.posttrain:
+            if step.name in models:
+                raise ValueError(f"posttrain: two models are called {step.name!r}")
+            if step.origin not in models:
+                raise ValueError(_unknown(f"posttrain.{step.name}.from", step.origin, models, "model before it"))
+            if step.data not in self.prompts:
+                raise ValueError(_unknown(f"posttrain.{step.name}.data", step.data, self.prompts, "set of prompts"))
+            models.append(step.name)
+        if self.release.model not in models:
+            raise ValueError(_unknown("release.model", self.release.model, models, "model"))
         seen: set[str] = set()
         for entry in self.eval:
-            if entry.of not in MODELS:
-                raise ValueError(_unknown(f"eval.{entry.name}.of", entry.of, MODELS, "model"))
+            if entry.of not in models:
+                raise ValueError(_unknown(f"eval.{entry.name}.of", entry.of, models, "model"))
             if entry.name in seen:
                 raise ValueError(f"eval: two evaluations are called {entry.name!r}")
             seen.add(entry.name)
@@ -98,6 +115,10 @@ class Recipe(Config):
     def score_of(self, source: str) -> str | None:
         """The column that ranks a source: its own, else the first configured scorer, else none."""
         return self.sources[source].score or next(iter(names(self.score)), None)
+
+    def stage_of(self, model: str) -> str:
+        """The stage that makes a model, by the name recipes give it."""
+        return model if model in MODELS else f"posttrain.{model}"
 
 
 def _unknown(key: str, got: str, valid, what: str) -> str:

@@ -1,0 +1,35 @@
+"""What every post-training step has: a name, the model it starts from, its prompts, an optimizer, a machine."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict, Field
+
+from gristmill.kernels.common.config import Config, execution
+from gristmill.train.optimizer import AdamW, OptimizerConfig
+from gristmill.train.schedule import WSM, ScheduleConfig
+
+
+class StepConfig(Config):
+    """A named step of the recipe's ``posttrain`` list. Weights, gradients and moments are FP32: at the learning rates
+    in use here (1e-7) most updates of a bf16 weight would round to nothing."""
+
+    # `from` is a Python keyword, so the attribute is `origin`; recipes and dumps say `from`.
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    name: str = Field(pattern=r"^[\w-]+$", description="name of the step, unique in the recipe")
+    origin: str = Field(alias="from", description="the model it starts from: pretrain, merge, or an earlier step")
+    data: str = Field("arithmetic", description="which of the recipe's `prompts`")
+    optimizer: OptimizerConfig = Field(AdamW(lr=1e-5), description="update rule")
+    schedule: ScheduleConfig = Field(WSM(), description="learning rate over the optimizer steps")
+    seed: int | None = Field(None, ge=0, description="of order and draws; null: derived from the recipe's seed")
+    device: str = execution("auto", description="auto (a GPU if there is one), cpu, cuda, cuda:1 ...")
+    threads: int | None = execution(None, ge=1, description="CPU threads (count); null: PyTorch's choice")
+    micro_batch: int = execution(32, ge=1, description="responses a forward and backward pass takes (count)")
+    generate_batch: int = execution(128, ge=1, description="responses generated side by side (count)")
+    verifiers: int = execution(2, ge=1, description="processes that grade answers (count)")
+    resume_every: float = execution(60, gt=0, description="time between checkpoints to resume from (s)")
+
+
+def adamw(lr: float, weight_decay: float = 0.0) -> AdamW:
+    """Fine-tuning's usual AdamW: PyTorch's betas, where pretraining has 0.95."""
+    return AdamW(lr=lr, betas=(0.9, 0.999), weight_decay=weight_decay)
