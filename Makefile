@@ -18,8 +18,9 @@ $(VENV)/.done: pyproject.toml setup.py
 demo: setup
 	$(BIN)/gristmill run nano
 
+# one process a core, each on one thread; a file's tests stay together and share its fixtures
 test: setup
-	$(BIN)/python -m pytest -q -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" -n auto --dist loadfile
 
 test-slow: setup
 	$(BIN)/python -m pytest -q -m slow

@@ -40,35 +40,26 @@ def generate(
     """One rollout per (prompt, params) pair, in order; all advance together through one key-value cache.
 
     ``stop``: ids that end a rollout. A rollout depends on its own prompt and params; batch-mates change it only
-    through floating-point rounding.
+    through floating-point rounding. A prompt that occurs several times is read once.
     """
     if len(prompts) != len(params):
         raise ValueError(f"{len(prompts)} prompts but {len(params)} sampling parameters")
     if empty := [k for k, prompt in enumerate(prompts) if not prompt]:
         raise BadInput("a prompt must hold at least one token (BOS will do)", key=f"prompts[{empty[0]}]")
-    width = max(map(len, prompts))
-    tokens = torch.full((len(prompts), width), pad_id)
-    mask = torch.zeros_like(tokens)
-    for k, prompt in enumerate(prompts):  # padded on the left, so every next token is in the last column
-        tokens[k, width - len(prompt) :] = torch.tensor(list(prompt))
-        mask[k, width - len(prompt) :] = 1
     generators = [torch.Generator().manual_seed(derive(p.seed, "rollout")) for p in params]
     ids: list[list[int]] = [[] for _ in prompts]
     logprobs: list[list[float]] = [[] for _ in prompts]
     reasons: list[str | None] = [None] * len(prompts)
-    positions, cache = (mask.cumsum(-1) - 1).clamp(min=0), None
+    logits, cache, mask = _read(model, prompts, pad_id)
+    positions = mask.sum(-1, keepdim=True) - 1
     while True:
-        out = model(
-            input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
-        )
-        cache = out.past_key_values
-        logits = out.logits[:, -1].float()
         logp = torch.log_softmax(logits, -1)
+        best = logits.argmax(-1).tolist()
         chosen = torch.full((len(prompts), 1), pad_id)
         for k, p in enumerate(params):
             if reasons[k]:
                 continue
-            token = _draw(logits[k], p, generators[k])
+            token = best[k] if p.temperature == 0 else _draw(logits[k], p, generators[k])
             ids[k].append(token)
             logprobs[k].append(float(logp[k, token]))
             chosen[k] = token
@@ -78,14 +69,44 @@ def generate(
                 reasons[k] = "length"
         if all(reasons):
             return [Rollout(*r) for r in zip(ids, logprobs, reasons, strict=True)]
-        tokens = chosen
-        mask = torch.cat([mask, torch.ones_like(chosen)], 1)
-        positions = positions[:, -1:] + 1
+        mask = torch.cat([mask, mask.new_ones((len(prompts), 1))], 1)
+        positions = positions + 1
+        logits, cache = _forward(model, chosen.to(model.device), mask, positions, cache)
+
+
+def _read(model: Any, prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[torch.Tensor, Any, torch.Tensor]:
+    """(logits of what follows each prompt, FP32, on the CPU; the cache; the attention mask). Each different prompt
+    goes through the model once."""
+    different = {tuple(prompt): None for prompt in prompts}
+    number = {prompt: k for k, prompt in enumerate(different)}
+    width = max(map(len, prompts))
+    tokens = torch.full((len(different), width), pad_id)
+    mask = torch.zeros_like(tokens)
+    for k, prompt in enumerate(different):  # padded on the left, so every next token is in the last column
+        tokens[k, width - len(prompt) :] = torch.tensor(prompt)
+        mask[k, width - len(prompt) :] = 1
+    tokens, mask = tokens.to(model.device), mask.to(model.device)
+    logits, cache = _forward(model, tokens, mask, (mask.cumsum(-1) - 1).clamp(min=0), None)
+    if len(different) < len(prompts):
+        rows = torch.tensor([number[tuple(prompt)] for prompt in prompts])
+        logits, mask = logits[rows], mask[rows.to(mask.device)]
+        cache.batch_select_indices(rows.to(mask.device))
+    return logits, cache, mask
+
+
+def _forward(model: Any, tokens: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Any) -> tuple:
+    out = model(
+        input_ids=tokens,
+        attention_mask=mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    return out.logits[:, -1].float().cpu(), out.past_key_values
 
 
 def _draw(logits: torch.Tensor, params: SamplingParams, generator: torch.Generator) -> int:
-    if params.temperature == 0:
-        return int(logits.argmax())
     probabilities = torch.softmax(logits / params.temperature, -1)
     if params.top_p < 1:
         ordered, index = probabilities.sort(descending=True)

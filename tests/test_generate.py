@@ -44,6 +44,25 @@ def test_logprobs_are_those_of_a_plain_forward(model):
         assert rollout.finish_reason == "length" and len(rollout.token_ids) == 8
 
 
+def test_a_prompt_asked_twice_is_read_once(model, monkeypatch):
+    """As sampled and greedy answers are: the shared reading changes no token."""
+    greedy = SamplingParams(max_tokens=8)
+    params = [greedy.model_copy(update={"temperature": 0.9, "seed": k}) for k in range(5)] + [greedy]
+    prompts = [PROMPTS[0], PROMPTS[2], PROMPTS[0], PROMPTS[0], PROMPTS[2], PROMPTS[2]]
+    alone = [generate(model, [i], [p], stop={2}, pad_id=0)[0] for i, p in zip(prompts, params, strict=True)]
+    rows = []
+    forward = type(model).forward
+
+    def counted(self, *args, **kwargs):
+        rows.append(kwargs["input_ids"].shape)
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(model), "forward", counted)
+    together = generate(model, prompts, params, stop={2}, pad_id=0)
+    assert rows[0] == (2, 6) and rows[1] == (6, 1)
+    assert [r.token_ids for r in together] == [r.token_ids for r in alone]
+
+
 def test_a_rollout_depends_on_its_own_seed(model):
     one = SamplingParams(temperature=1.0, seed=4, max_tokens=10)
     alone = generate(model, PROMPTS[:1], [one], stop=set(), pad_id=0)[0]
