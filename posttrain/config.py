@@ -5,8 +5,16 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from gristmill.kernels.common.config import Config, execution
-from gristmill.train.optimizer import AdamW, OptimizerConfig
+from gristmill.train.optimizer import AdamW
 from gristmill.train.schedule import WSM, ScheduleConfig
+
+
+class TuningAdamW(AdamW):
+    """AdamW with fine-tuning's usual settings where pretraining's are others."""
+
+    lr: float = Field(2e-5, gt=0, description="peak learning rate; the schedule multiplies it")
+    betas: tuple[float, float] = Field((0.9, 0.999), description="decay of first and second moment per step [0-1)")
+    weight_decay: float = Field(0.0, ge=0, description="per step times lr, on matrices and the untied head")
 
 
 class StepConfig(Config):
@@ -19,7 +27,7 @@ class StepConfig(Config):
     name: str = Field(pattern=r"^[\w-]+$", description="name of the step, unique in the recipe")
     origin: str = Field(alias="from", description="the model it starts from: pretrain, merge, or an earlier step")
     data: str = Field("arithmetic", description="which of the recipe's `prompts`")
-    optimizer: OptimizerConfig = Field(AdamW(lr=1e-5), description="update rule")
+    optimizer: TuningAdamW = Field(TuningAdamW(), description="update rule")
     schedule: ScheduleConfig = Field(WSM(), description="learning rate over the optimizer steps")
     seed: int | None = Field(None, ge=0, description="of order and draws; null: derived from the recipe's seed")
     device: str = execution("auto", description="auto (a GPU if there is one), cpu, cuda, cuda:1 ...")
@@ -28,8 +36,3 @@ class StepConfig(Config):
     generate_batch: int = execution(128, ge=1, description="responses generated side by side (count)")
     verifiers: int = execution(2, ge=1, description="processes that grade answers (count)")
     resume_every: float = execution(60, gt=0, description="time between checkpoints to resume from (s)")
-
-
-def adamw(lr: float, weight_decay: float = 0.0) -> AdamW:
-    """Fine-tuning's usual AdamW: PyTorch's betas, where pretraining has 0.95."""
-    return AdamW(lr=lr, betas=(0.9, 0.999), weight_decay=weight_decay)

@@ -14,13 +14,18 @@ from gristmill.eval.generate import Rollout, SamplingParams
 from gristmill.eval.models import LanguageModel
 from gristmill.kernels.common.seeds import derive
 from gristmill.posttrain import losses
-from gristmill.posttrain.config import StepConfig, adamw
+from gristmill.posttrain.config import StepConfig, TuningAdamW
 from gristmill.posttrain.loop import Round
 from gristmill.posttrain.losses import Normaliser, Sample
 from gristmill.posttrain.prompts import Prompt, in_order
 from gristmill.posttrain.rollout import rollouts
 from gristmill.posttrain.verify import Grade, Status, Verifier
-from gristmill.train.optimizer import OptimizerConfig
+
+
+class ReMaxAdamW(TuningAdamW):
+    """With the learning rate of the authors' code."""
+
+    lr: float = Field(1e-6, gt=0, description="peak learning rate; the schedule multiplies it")
 
 
 class ReMaxConfig(StepConfig):
@@ -40,7 +45,7 @@ class ReMaxConfig(StepConfig):
     gamma: float = Field(1.0, gt=0, le=1, description="discount per token from the end (0-1]")
     clip: float | None = Field(None, gt=0, description="largest size of reward - baseline; null: none")
     kl: float = Field(0.0, ge=0, description="weight of log p - log p_ref per token; 0: no reference model is kept")
-    optimizer: OptimizerConfig = Field(adamw(1e-6), description="update rule")
+    optimizer: ReMaxAdamW = Field(ReMaxAdamW(), description="update rule")
 
 
 class ReMax:

@@ -12,11 +12,10 @@ from gristmill.eval.models import LanguageModel
 from gristmill.kernels.common.config import Config
 from gristmill.kernels.common.seeds import derive
 from gristmill.posttrain import losses
-from gristmill.posttrain.config import StepConfig, adamw
+from gristmill.posttrain.config import StepConfig, TuningAdamW
 from gristmill.posttrain.loop import Round
 from gristmill.posttrain.prompts import Prompt, in_order
 from gristmill.posttrain.rollout import rollouts
-from gristmill.train.optimizer import OptimizerConfig
 
 
 class SamplingTemperature(Config):
@@ -33,6 +32,13 @@ class SamplingTemperature(Config):
         return self.end if number >= length else self.start + (self.end - self.start) * number / length
 
 
+class SePTAdamW(TuningAdamW):
+    """The paper's."""
+
+    lr: float = Field(1e-7, gt=0, description="peak learning rate; the schedule multiplies it")
+    weight_decay: float = Field(0.01, ge=0, description="per step times lr, on matrices and the untied head")
+
+
 class SePTConfig(StepConfig):
     """Self-training without a reward. Defaults are the paper's (its sizes: 128 prompts, answers of 3,072 tokens)."""
 
@@ -44,7 +50,7 @@ class SePTConfig(StepConfig):
     max_tokens: int = Field(64, ge=1, description="longest answer (tokens)")
     sampling: SamplingTemperature = Field(SamplingTemperature(), description="tau_s, the sampler's temperature")
     temperature: float = Field(1.0, gt=0, description="tau_t, of the distribution that is trained")
-    optimizer: OptimizerConfig = Field(adamw(1e-7, 0.01), description="update rule")
+    optimizer: SePTAdamW = Field(SePTAdamW(), description="update rule")
 
     @model_validator(mode="after")
     def _shares(self) -> SePTConfig:

@@ -8,10 +8,9 @@ from pydantic import Field
 
 from gristmill.eval.models import LanguageModel
 from gristmill.posttrain import losses
-from gristmill.posttrain.config import StepConfig, adamw
+from gristmill.posttrain.config import StepConfig
 from gristmill.posttrain.loop import Round
 from gristmill.posttrain.prompts import Prompt, in_order
-from gristmill.train.optimizer import OptimizerConfig
 
 
 class SFTConfig(StepConfig):
@@ -20,7 +19,6 @@ class SFTConfig(StepConfig):
     method: Literal["sft"] = Field(description="sft: imitate the answers of `data`")
     steps: int = Field(100, ge=1, description="optimizer steps (count)")
     batch: int = Field(32, ge=1, description="prompts a step (count)")
-    optimizer: OptimizerConfig = Field(adamw(2e-5), description="update rule")
 
 
 class SFT:

@@ -1,4 +1,4 @@
-"""A grader to be verified with; a module of its own, since the workers import it by name."""
+"""Graders to verify with; a module of their own, since the workers import them by name."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ def hostile(problem, answer: str) -> float:
     if answer == "raise":
         raise KeyboardInterrupt
     return float(answer)
+
+
+def by_length(problem, answer: str) -> float:
+    """A reward that a model which knows nothing still gets now and then."""
+    return (len(answer) % 4) / 3

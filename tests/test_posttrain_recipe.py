@@ -8,7 +8,7 @@ import mini
 import pytest
 from transformers import AutoModelForCausalLM
 
-OPTIMIZER = {"kind": "adamw", "lr": "1e-3"}
+OPTIMIZER = {"lr": "1e-3"}
 SMALL = {"batch": 2, "max_tokens": 4, "optimizer": OPTIMIZER}
 POSTTRAIN = {
     "pack": {"seq_len": 128},
