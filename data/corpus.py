@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from gristmill.data import engine, fetch, readers, tables
+from gristmill.data import engine, fetch, raw, readers, tables
 from gristmill.data.engine import EngineConfig
 from gristmill.data.sources import SourceConfig
 from gristmill.kernels.common import seeds
 from gristmill.kernels.common.config import Config, execution
-from gristmill.kernels.common.files import digest, write_json
+from gristmill.kernels.common.errors import BadInput
+from gristmill.kernels.common.files import write_json
 
 BATCH = 4096  # documents a spool file's row group holds
 
@@ -42,12 +45,13 @@ def run(config: CorpusStage, inputs: dict[str, Path], out: Path) -> dict:
 
     ``raw.json`` lists every raw file read, with its sha256, and each archive's.
     """
-    jobs, raw = [], {}
+    jobs, read = [], {}
     for name, source in config.sources.items():
-        fetched = fetch.fetch(source.origin, Path(config.cache), Path(config.root))
-        raw[name] = fetched.record()
+        with _named(name):
+            fetched = fetch.fetch(source.origin, Path(config.cache), Path(config.root))
+        read[name] = fetched.record()
         jobs += [{"source": name, "fetched": fetched.subset(group).dump()} for group in _groups(fetched.files)]
-    write_json(out / "raw.json", raw)
+    write_json(out / "raw.json", read)
     scratch = out / "scratch"
     dumped = config.model_dump(mode="json", by_alias=True)
     jobs = [{**job, "config": dumped, "to": str(scratch / f"{k:06d}.parquet")} for k, job in enumerate(jobs)]
@@ -68,16 +72,27 @@ def run(config: CorpusStage, inputs: dict[str, Path], out: Path) -> dict:
     return ledger
 
 
-def external(sources: dict[str, SourceConfig], root: Path) -> dict[str, str]:
-    """source -> sha256 over its raw files, for sources that the recipe's text alone does not pin."""
-    return {
-        name: digest(fetch.fetch(source.origin, Path(), root).record()["files"])
-        for name, source in sources.items()
-        if source.origin.kind != "pypi"
-    }
+def external(sources: dict[str, SourceConfig], root: Path, cache: Path) -> dict[str, str]:
+    """source -> identity of its raw files, for sources that the recipe's text alone does not pin."""
+    found: dict[str, str] = {}
+    for name, source in sources.items():
+        with _named(name):
+            value = fetch.identity(source.origin, cache, root)
+        if value is not None:
+            found[name] = value
+    return found
 
 
-def _groups(files: tuple[fetch.RawFile, ...], size: int = 64 << 20) -> list[list[int]]:
+@contextlib.contextmanager
+def _named(source: str) -> Iterator[None]:
+    """Say which source of the recipe a mistake is in."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(str(error), key=f"sources.{source}") from None
+
+
+def _groups(files: tuple[raw.RawFile, ...], size: int = 64 << 20) -> list[list[int]]:
     """Indices of raw files, grouped so that one job reads about ``size`` bytes."""
     groups: list[list[int]] = []
     room = 0
@@ -94,7 +109,7 @@ def _read(job: dict) -> dict:
     """Read one group of raw files into an unsorted spool file; count what was dropped and why."""
     config = CorpusStage.model_validate(job["config"])
     source = config.sources[job["source"]]
-    fetched = fetch.Fetched.load(job["fetched"])
+    fetched = raw.Fetched.load(job["fetched"])
     schema = _schema(source)
     kept, dropped, examples = [0, 0], {}, {}
     rows: list[dict] = []

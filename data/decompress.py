@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import zstandard
 
 if TYPE_CHECKING:
-    from gristmill.data.fetch import RawFile
+    from gristmill.data.raw import RawFile
 
 _BLOCK = 1 << 18
 _BOM = b"\xef\xbb\xbf"

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gristmill.data import engine, tables
 from gristmill.data.engine import EngineConfig
@@ -37,6 +37,11 @@ class MinHashConfig(Config):
     ngram: int = Field(5, ge=1, le=32, description="units a shingle (count)")
     unit: Literal["auto", "word", "char"] = Field(
         "auto", description="what a shingle is made of; auto: char for languages written without spaces, else word"
+    )
+    skip: tuple[str, ...] = Field(
+        (),
+        description="sources compared exactly only; for text whose documents differ by their numbers alone, such as "
+        "worked sums: every number is one to MinHash's normalisation",
     )
 
 
@@ -62,6 +67,13 @@ class DedupStage(Config):
     seed: int = Field(description="seed of the permutations")
     engine: EngineConfig = execution(EngineConfig(), description="where it runs")
 
+    @model_validator(mode="after")
+    def _known(self) -> DedupStage:
+        for name in self.dedup.minhash.skip if self.dedup.minhash else ():
+            if name not in self.languages:
+                raise BadInput("no such source", key="dedup.minhash.skip", got=name, valid=self.languages)
+        return self
+
 
 def run(config: DedupStage, inputs: dict[str, Path], out: Path) -> dict:
     """``inputs``: {"documents": cleaned}. Writes document tables with ``duplicate_count`` and ``clusters.parquet``.
@@ -79,6 +91,7 @@ def run(config: DedupStage, inputs: dict[str, Path], out: Path) -> dict:
             "to": str(scratch / f"bands-{k:05d}.parquet"),
             "group": source if config.dedup.scope == "source" else "",
             "lang": config.languages[source],
+            "near": config.dedup.minhash is not None and source not in config.dedup.minhash.skip,
             "first": int(first[k]),
             "config": config.dedup.model_dump(mode="json"),
             "seed": config.seed,
@@ -128,7 +141,7 @@ def _bands(job: dict) -> dict:
         found.append(pa.table(dict(zip(BANDS.names, columns, strict=True)), BANDS))
 
     valid = np.zeros(len(docs), bool)
-    if config.minhash:
+    if job["near"]:
         mh = config.minhash
         signature, valid = minhash.signatures(
             table["text"], permutations=mh.permutations, ngram=mh.ngram, unit=unit, seed=job["seed"]

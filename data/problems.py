@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
@@ -23,6 +23,7 @@ from gristmill.kernels.common.seeds import derive
 TEST_SHARE = 0.1  # of all questions; a property of a question, so not an option
 # Names that need no look-up: importing the library to check a recipe takes longer than all the rest of checking it.
 COMMON = frozenset(("basic_arithmetic", "chain_sum", "gcd", "gsm_symbolic", "lcm", "products", "simple_equations"))
+_MISSING = "reasoning-gym is not installed; `pip install reasoning-gym==0.1.25`"
 _PATIENCE = 50  # generated problems per wanted one before a task is called exhausted
 
 
@@ -58,9 +59,7 @@ class Problem:
         return hashlib.sha256(f"{self.task}\n{self.question}".encode()).hexdigest()[:16]
 
 
-def generate(
-    generators: tuple[Generator, ...], count: int, seed: int, part: Literal["train", "test"]
-) -> list[Problem]:
+def generate(generators: tuple[Generator, ...], count: int, seed: int, part: Literal["train", "test"]) -> list[Problem]:
     """``count`` different problems of ``part``, the generators taking turns; a function of its arguments and the
     library's version. Raises BadInput when a generator has no more different questions to give."""
     streams = [_stream(g, derive(seed, "problems", g.task, k), part, count) for k, g in enumerate(generators)]
@@ -92,8 +91,15 @@ def is_test(question: str) -> bool:
 
 def library_version() -> str:
     """Version of the generators: other versions may ask other questions."""
+    try:
+        return version("reasoning-gym")
+    except PackageNotFoundError:
+        raise BadInput(_MISSING) from None
+
+
+def warm_up() -> None:
+    """Import the generators, which takes seconds, before something is timed."""
     _library()
-    return version("reasoning-gym")
 
 
 def _stream(generator: Generator, seed: int, part: str, count: int) -> Iterator[Problem]:
@@ -117,5 +123,5 @@ def _library() -> Any:
         import reasoning_gym
         import reasoning_gym.factory
     except ImportError:
-        raise BadInput("reasoning-gym is not installed; `pip install reasoning-gym==0.1.25`") from None
+        raise BadInput(_MISSING) from None
     return reasoning_gym

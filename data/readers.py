@@ -1,8 +1,8 @@
 """Raw files -> documents: one reader per format, one rule for bad rows in all of them.
 
 A reader yields, for each row of a raw file, a document (``text`` and the carried columns) or a :class:`Bad`
-with a reason from :data:`REASONS`. :func:`read` then applies ``on_bad_row``: ``strict`` stops at the first
-bad row, ``skip`` counts it. Skipping drops *rows*: a container whose rows cannot be told apart any more (a JSON
+with a reason (``data.rows``). :func:`read` then applies ``on_bad_row``: ``strict`` stops at the first bad row,
+``skip`` counts it. Skipping drops *rows*: a container whose rows cannot be told apart any more (a JSON
 document that does not parse, a parquet file without its footer) is :class:`BadInput` under both.
 
 Text comes out as it went in. It is strictly UTF-8; a byte order mark at the head of a file is dropped; NUL
@@ -14,7 +14,6 @@ record whose text is blank is a row, and is ``empty``. Files named ``.gz``, ``.b
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -22,106 +21,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gristmill.data import decompress
+from gristmill.data import decompress, docstrings, rows, wikitext
 from gristmill.data.decompress import Broken
+from gristmill.data.rows import ASIDE, REASONS, Bad
 from gristmill.kernels.common.errors import BadInput
 
-if TYPE_CHECKING:
-    from gristmill.data.fetch import Fetched, RawFile
-    from gristmill.data.sources import SourceConfig
-
-REASONS = {
-    "not_utf8": "text that has no UTF-8 form",
-    "not_json": "a line that is not JSON",
-    "not_object": "JSON that is not an object",
-    "missing_field": "a field that is absent or null",
-    "wrong_type": "a field of the wrong type",
-    "empty": "text without a visible character",
-    "truncated": "the file ends in the middle of a row",
-    "corrupt": "compressed data that does not decode",
-}
 _EXAMPLES = 3
 
-
-class Bad(NamedTuple):
-    """A row that gives no document.
-
-    ``line`` counts from 1: lines of text, rows of parquet, items of JSON. ``bytes`` is the row's size in the
-    decompressed file where rows are lines or files, else 0.
-    """
-
-    reason: str
-    file: str
-    line: int
-    bytes: int = 0
-
-
-# --- records -> documents ---------------------------------------------------------------------------------------
-
-
-def _decode(data: bytes) -> str | None:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-        return True
-    except UnicodeEncodeError:
-        return False
-
-
-def _get(record: dict, name: str) -> Any:
-    """``record[name]``, or its parts by descent where ``name`` has dots and is no key itself; None if absent."""
-    if name in record:
-        return record[name]
-    value: Any = record
-    for part in name.split("."):
-        if not isinstance(value, dict):
-            return None
-        value = value.get(part)
-    return value
-
-
-def _document(record: Any, name: str, columns: tuple[str, ...]) -> dict | str:
-    """The document in a parsed record, or the reason there is none."""
-    if not isinstance(record, dict):
-        return "not_object"
-    text = _get(record, name)
-    if text is None:
-        return "missing_field"
-    if not isinstance(text, str):
-        return "wrong_type"
-    if not _encodable(text):
-        return "not_utf8"
-    if not text.strip():
-        return "empty"
-    document = {"text": text}
-    for column in columns:
-        value = document[column] = _get(record, column)
-        if value is None:
-            return "missing_field"
-        if not isinstance(value, (str, int, float)):
-            return "wrong_type"
-        if isinstance(value, str) and not _encodable(value):
-            return "not_utf8"
-    return document
-
-
-def _row(document: dict | str, raw: RawFile, line: int, size: int = 0) -> dict | Bad:
-    return Bad(document, raw.name, line, size) if isinstance(document, str) else document
-
-
-def _parse(text: str) -> Any:
-    """``json.loads``; too deep a nesting or too long a number is a ValueError like any other bad JSON."""
-    try:
-        return json.loads(text)
-    except RecursionError as e:
-        raise ValueError("nested too deeply") from e
-
+if TYPE_CHECKING:
+    from gristmill.data.raw import Fetched, RawFile
+    from gristmill.data.sources import SourceConfig
 
 # --- readers ----------------------------------------------------------------------------------------------------
 
@@ -129,7 +38,7 @@ def _parse(text: str) -> Any:
 def files(raw: RawFile, name: str | None, columns: tuple[str, ...]) -> Iterator[dict | Bad]:
     """One document a file."""
     data = decompress.whole(raw)
-    text = _decode(data)
+    text = rows.decode(data)
     if text is None:
         yield Bad("not_utf8", raw.name, 1, len(data))
     elif text.strip():
@@ -139,7 +48,7 @@ def files(raw: RawFile, name: str | None, columns: tuple[str, ...]) -> Iterator[
 def lines(raw: RawFile, name: str | None, columns: tuple[str, ...]) -> Iterator[dict | Bad]:
     """One document a line."""
     for number, line, _ in decompress.lines(raw):
-        text = _decode(line)
+        text = rows.decode(line)
         if text is None:
             yield Bad("not_utf8", raw.name, number, len(line))
         elif text.strip():
@@ -151,21 +60,21 @@ def jsonl(raw: RawFile, name: str, columns: tuple[str, ...]) -> Iterator[dict | 
     for number, line, ended in decompress.lines(raw):
         if not line.strip():
             continue
-        text = _decode(line)
+        text = rows.decode(line)
         if text is None:
             yield Bad("not_utf8", raw.name, number, len(line))
             continue
         try:
-            record = _parse(text)
+            record = rows.parse_json(text)
         except ValueError:
             yield Bad("not_json" if ended else "truncated", raw.name, number, len(line))
             continue
-        yield _row(_document(record, name, columns), raw, number, len(line))
+        yield rows.or_bad(rows.document(record, name, columns), raw, number, len(line))
 
 
 def _json_file(raw: RawFile, kind: type, expected: str) -> Any:
     try:
-        value = _parse(decompress.whole(raw).decode())
+        value = rows.parse_json(decompress.whole(raw).decode())
     except Broken as e:
         raise BadInput(f"{e.reason}: {REASONS[e.reason]}", file=raw.path) from None
     except UnicodeDecodeError as e:
@@ -180,19 +89,19 @@ def _json_file(raw: RawFile, kind: type, expected: str) -> Any:
 def json_list(raw: RawFile, name: str, columns: tuple[str, ...]) -> Iterator[dict | Bad]:
     """A file that is one JSON list of objects."""
     for number, record in enumerate(_json_file(raw, list, "a list of objects"), 1):
-        yield _row(_document(record, name, columns), raw, number)
+        yield rows.or_bad(rows.document(record, name, columns), raw, number)
 
 
 def wiki_leads(raw: RawFile, name: str | None, columns: tuple[str, ...]) -> Iterator[dict | Bad]:
     """Encyclopedia leads: a JSON object title -> {extract, description, topic}; text = title, line feed, extract."""
     entries = _json_file(raw, dict, "an object of title -> entry")
     for number, (title, entry) in enumerate(entries.items(), 1):
-        document = _document(entry, "extract", columns)
+        document = rows.document(entry, "extract", columns)
         if isinstance(document, dict):
             document["text"] = f"{title}\n{document['text']}"
-            if not _encodable(title):
+            if not rows.encodable(title):
                 document = "not_utf8"
-        yield _row(document, raw, number)
+        yield rows.or_bad(document, raw, number)
 
 
 def parquet(raw: RawFile, name: str, columns: tuple[str, ...]) -> Iterator[dict | Bad]:
@@ -214,7 +123,7 @@ def parquet(raw: RawFile, name: str, columns: tuple[str, ...]) -> Iterator[dict 
                 for at in range(batch.num_rows):
                     record = {column: value[at] for column, value in values.items()}
                     undecodable = any(isinstance(v, bytes) for v in record.values())
-                    yield _row("not_utf8" if undecodable else _document(record, name, columns), raw, number)
+                    yield rows.or_bad("not_utf8" if undecodable else rows.document(record, name, columns), raw, number)
                     number += 1
     except (pa.ArrowException, OSError) as e:
         raise BadInput(f"not a readable parquet file, or only half of one: {e}", file=raw.path) from None
@@ -263,7 +172,7 @@ def _values(batch: pa.RecordBatch, path: tuple[str, ...]) -> list:
         return array.to_pylist()
     # Arrow decodes a whole column or fails; as bytes, one bad row stays one bad row.
     values = array.cast(pa.large_binary()).to_pylist()
-    decoded = [None if v is None else _decode(v) for v in values]
+    decoded = [None if v is None else rows.decode(v) for v in values]
     return [v if d is None else d for v, d in zip(values, decoded, strict=True)]
 
 
@@ -283,6 +192,8 @@ READERS: dict[str, Reader] = {
     "json": Reader(json_list, True, True),
     "parquet": Reader(parquet, True, True),
     "wiki_leads": Reader(wiki_leads, False, True),
+    "wikitext": Reader(wikitext.pages, False, False),
+    "docstrings": Reader(docstrings.definitions, False, False),
 }
 
 
@@ -296,7 +207,8 @@ def read(
     """Yield the documents of all fetched files, by file name, then by position.
 
     ``strict`` raises BadInput at the first bad row, with file, line and reason. ``skip`` passes over it and counts
-    it: ``dropped[reason]`` = [rows, bytes], ``examples[reason]`` = the first three as ``file:line``.
+    it: ``dropped[reason]`` = [rows, bytes], ``examples[reason]`` = the first three as ``file:line``. Sound rows that
+    are no text to train on (``rows.ASIDE``) are counted under both.
     """
     dropped = {} if dropped is None else dropped
     examples = {} if examples is None else examples
@@ -305,7 +217,7 @@ def read(
             if isinstance(row, dict):
                 yield row
                 continue
-            if on_bad_row == "strict":
+            if on_bad_row == "strict" and row.reason not in ASIDE:
                 raise BadInput(f"{row.reason}: {REASONS[row.reason]}", file=f"{raw.path}:{row.line}")
             count = dropped.setdefault(row.reason, [0, 0])
             count[0], count[1] = count[0] + 1, count[1] + row.bytes

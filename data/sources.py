@@ -7,12 +7,16 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_serializer, model_validator
 
+from gristmill.data.problems import Generator
 from gristmill.data.readers import READERS
 from gristmill.kernels.common.config import Config
 from gristmill.kernels.common.errors import nearest
 
 # An exact pin: a range, a wildcard or a local path would make the same recipe read different text another day.
 _PIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?==[0-9A-Za-z.!+_-]+")
+# What a hub calls an unchanging revision of a dataset.
+COMMIT = re.compile(r"[0-9a-f]{40}")
+_SECRET = re.compile(r"://[^/@]*:[^/@]*@")
 # Columns every document gets from the stage itself; a carried column must not shadow one.
 RESERVED = frozenset({"id", "text", "source", "domain", "lang", "licence"})
 
@@ -73,17 +77,72 @@ class StdlibOrigin(Config):
 
 
 class FilesOrigin(Config):
-    """Files on this machine."""
+    """Files on this machine, or behind an address that fsspec knows."""
 
-    kind: Literal["files"] = Field("files", description="Where the raw files are; here local files.")
+    kind: Literal["files"] = Field("files", description="Where the raw files are; here local files or an address.")
     path: str = Field(
         description="A file, a folder (all files below it; names that begin with a dot are left out) or a glob (`**` "
-        "crosses folders). Relative paths start at the recipe's folder; required.",
+        "crosses folders). Relative paths start at the recipe's folder. With a protocol (https://, s3://, gs://, "
+        "memory:// ...) the files are copied into the cache and known by their content, so `plan` copies them too; "
+        "credentials are fsspec's own settings; required.",
         min_length=1,
     )
 
+    @field_validator("path")
+    @classmethod
+    def _no_secret(cls, value: str) -> str:
+        if _SECRET.search(value):
+            raise ValueError("a recipe is published with its run: leave the password to fsspec's own settings")
+        return value
 
-Origin = Annotated[PypiOrigin | StdlibOrigin | FilesOrigin, Field(discriminator="kind")]
+
+class HubOrigin(Config):
+    """Rows of one split of a Hugging Face dataset, streamed."""
+
+    kind: Literal["hf"] = Field("hf", description="Where the rows are; here a Hugging Face dataset.")
+    name: str | None = Field(
+        None,
+        description="A dataset on the hub, `owner/name`; this or `path`.",
+        pattern=r"^[\w.-]+(/[\w.-]+)?$",
+    )
+    path: str | None = Field(
+        None,
+        description="A local folder that holds a dataset, known by the content of its files; relative to the recipe's "
+        "folder; this or `name`.",
+    )
+    config: str | None = Field(None, description="Configuration (subset) of the dataset; default: its only one.")
+    split: str = Field("train", description="Split that is read; default train.", min_length=1)
+    revision: str | None = Field(
+        None,
+        description="Commit of a dataset on the hub, 40 hexadecimal digits; required with `name`. A branch is refused, "
+        "as it may hold other text another day; the error says which commit it stands for now.",
+    )
+    limit: int | None = Field(None, ge=1, description="Rows read, the first of the split (count); default all.")
+
+    @model_validator(mode="after")
+    def _one(self) -> HubOrigin:
+        if (self.name is None) == (self.path is None):
+            raise ValueError("give `name` (a dataset on the hub) or `path` (a local folder), one of them")
+        if self.path is not None and self.revision is not None:
+            raise ValueError("revision: a local folder has none; its content identifies it")
+        return self
+
+
+class ProblemsOrigin(Config):
+    """Worked problems with their answers, made by reasoning-gym's seeded generators."""
+
+    kind: Literal["reasoning_gym"] = Field("reasoning_gym", description="Where the text is from; here a generator.")
+    generators: tuple[Generator, ...] = Field(
+        description="What is asked; they take turns. Questions kept for testing are left out; required.", min_length=1
+    )
+    problems: int = Field(ge=1, description="Different problems made (count), before `scale`; required.")
+    per_document: int = Field(8, ge=1, description="Problems in a row that make a document (count); default 8.")
+    seed: int = Field(0, ge=0, description="Seed of the problems; with the library's version it decides the text.")
+
+
+Origin = Annotated[PypiOrigin | StdlibOrigin | FilesOrigin | HubOrigin | ProblemsOrigin, Field(discriminator="kind")]
+# Origins that are no files are spooled in one format.
+_SPOOLED = {"hf": ("parquet", "{parquet: TEXT_COLUMN}"), "reasoning_gym": ("jsonl", "{jsonl: text}")}
 
 
 class Read(Config):
@@ -129,7 +188,9 @@ class SourceConfig(Config):
     # `from` is a Python keyword, so the attribute is `origin`; recipes and dumps say `from`.
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
-    origin: Origin = Field(alias="from", description="Where the raw files are: kind pypi, stdlib or files; required.")
+    origin: Origin = Field(
+        alias="from", description="Where the raw files are: kind pypi, stdlib, files, hf or reasoning_gym; required."
+    )
     read: Read = Field(description=f"How documents are read: {', '.join(READERS)}; required.")
     domain: str = Field(description="Domain the source counts under in reports, such as english or code; required.")
     lang: str = Field(description="Language of the text, ISO 639-1, or py for Python code; required.")
@@ -142,6 +203,13 @@ class SourceConfig(Config):
         description="Extra fields of the raw records to carry as columns, such as an existing score; a record without "
         "one is a bad row; default none.",
     )
+
+    @model_validator(mode="after")
+    def _readable(self) -> SourceConfig:
+        format, spelling = _SPOOLED.get(self.origin.kind, (None, ""))
+        if format and self.read.format != format:
+            raise ValueError(f"read: a source of kind {self.origin.kind} is read as {spelling}, not {self.read.format}")
+        return self
 
     @model_validator(mode="after")
     def _carried(self) -> SourceConfig:

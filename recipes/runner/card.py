@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gristmill.kernels.common.files import read_json
+from gristmill.recipes.runner.licences import by_licence, trained_tokens
 from gristmill.recipes.runner.runs import Run
 from gristmill.recipes.runner.schema import Recipe
 from gristmill.recipes.runner.scores import cell, rows
@@ -18,9 +19,6 @@ def model_card(
     trained = read_json(run.artefact("pretrain").folder / "model.json")
     tokens = read_json(run.artefact("tokenizer").folder / "tokens.json")
     languages = sorted({s.lang for s in recipe.sources.values() if s.lang != "py"})
-    licences: dict[str, list[str]] = {}
-    for name, source in recipe.sources.items():
-        licences.setdefault(source.licence, []).append(name)
     code = (
         f"commit `{commit}`" + (" with local changes (`gristmill/code.patch`)" if dirty else "")
         if commit
@@ -66,7 +64,9 @@ def model_card(
             "",
             *_phases(run),
             "",
-            "Licences of the text: " + "; ".join(f"{k} ({', '.join(v)})" for k, v in licences.items()) + ".",
+            "Licences of the text trained on:",
+            "",
+            *licence_table(run, recipe),
             "",
             "## Samples",
             "",
@@ -145,6 +145,15 @@ def _phases(run: Run) -> list[str]:
         shares = [f"{100 * entry[s]['tokens'] / total:.1f} %" if s in entry else "-" for s in sources]
         rows.append([phase, f"{total:,}", *shares])
     return _table(["phase", "tokens", *sources], rows)
+
+
+def licence_table(run: Run, recipe: Recipe) -> list[str]:
+    tokens = trained_tokens(run.artefact("mix").manifest["ledger"])
+    rows = [
+        [entry["licence"], ", ".join(entry["sources"]), f"{entry['tokens']:,}", f"{100 * entry['share']:.1f} %"]
+        for entry in by_licence(recipe, tokens)
+    ]
+    return _table(["licence", "sources", "tokens trained on", "share"], rows)
 
 
 def _sample(sample: dict) -> str:

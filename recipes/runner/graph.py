@@ -74,7 +74,7 @@ def build(recipe: Recipe, *, cache: Path, root: Path, external: dict[str, dict] 
             root=str(root),
             engine=engine,
         ),
-        external=corpus.external(recipe.sources, root) if external is None else external.get("corpus", {}),
+        external=corpus.external(recipe.sources, root, cache) if external is None else external.get("corpus", {}),
     )
     add("clean", clean, clean.CleanStage(clean=recipe.clean, sources=kinds, engine=engine), documents="corpus")
     languages = {name: kind["lang"] for name, kind in kinds.items()}

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from gristmill.data.selection import Selector
 from gristmill.kernels.common.files import read_json
+from gristmill.recipes.runner.licences import by_licence, trained_tokens
 from gristmill.recipes.runner.loader import Loaded
 from gristmill.recipes.runner.runs import RUN_FILE, nodes_of
 from gristmill.recipes.runner.store import Store
@@ -57,7 +58,8 @@ def plan(loaded: Loaded, root: Path) -> dict[str, Any]:
     sizes = _sizes(stages, root)
     mix = {source: _cells(source, recipe, sizes) for source in recipe.mix}
     vocab = recipe.model.vocab_size or getattr(recipe.tokenizer, "vocab_size", None)
-    answer: dict[str, Any] = {"recipe": recipe.name, "stages": stages, "mix": mix, "licences": _licences(recipe)}
+    licences = by_licence(recipe, _by_source(stages, root, mix))
+    answer: dict[str, Any] = {"recipe": recipe.name, "stages": stages, "mix": mix, "licences": licences}
     if vocab:
         count = parameter_count(recipe.model, vocab)
         answer["model"] = {
@@ -120,11 +122,13 @@ def _tokens(stages: dict, root: Path, mix: dict) -> int | None:
     return None if None in expected else sum(expected)
 
 
-def _licences(recipe: Any) -> dict[str, list[str]]:
-    licences: dict[str, list[str]] = {}
-    for name, source in recipe.sources.items():
-        licences.setdefault(source.licence, []).append(name)
-    return licences
+def _by_source(stages: dict, root: Path, mix: dict) -> dict[str, int] | None:
+    """source -> tokens trained on: exact once the order is drawn, else expected, else unknown."""
+    name = stages["mix"]["artefact"]
+    if name:
+        return trained_tokens(Store(root).open(name).manifest["ledger"])
+    expected = {s: [phase["expected_tokens"] for phase in entry["phases"].values()] for s, entry in mix.items()}
+    return None if any(None in tokens for tokens in expected.values()) else {s: sum(t) for s, t in expected.items()}
 
 
 def show(answer: dict[str, Any]) -> None:
@@ -162,7 +166,14 @@ def show(answer: dict[str, Any]) -> None:
     if "disk" in answer:
         disk = answer["disk"]
         console.print(f"disk: {_si(disk['checkpoints_bytes'])}B of checkpoints, {_si(disk['free_bytes'])}B free")
-    console.print("licences: " + "; ".join(f"{k}: {', '.join(v)}" for k, v in answer["licences"].items()))
+    licences = Table(title="licences of the mix", title_justify="left")
+    for column in ("licence", "tokens", "share", "sources"):
+        licences.add_column(column, justify="right" if column in ("tokens", "share") else "left")
+    for entry in answer["licences"]:
+        known = entry["share"] is not None
+        cells = (_si(entry["tokens"]), f"{100 * entry['share']:.1f} %") if known else ("unknown", "unknown")
+        licences.add_row(entry["licence"], *cells, ", ".join(entry["sources"]))
+    console.print(licences)
 
 
 def _si(value: float) -> str:
