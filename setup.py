@@ -7,5 +7,5 @@ setup(
     packages=[f"gristmill.{room}" for room in ROOMS]
     + [f"gristmill.{room}.{sub}" for room in ROOMS for sub in find_packages(room)],
     package_dir={f"gristmill.{room}": room for room in ROOMS},
-    package_data={"": ["*.yaml", "py.typed"]},
+    package_data={"": ["*.yaml", "*.html", "*.css", "*.js", "py.typed"]},
 )

@@ -51,7 +51,11 @@ def test_import_direction(room):
 
 def test_the_wheel_holds_the_rooms(tmp_path):
     tracked = subprocess.run(["git", "ls-files", *ROOMS], cwd=ROOT, capture_output=True, text=True, check=True)
-    expected = {f"gristmill/{name}" for name in tracked.stdout.split() if name.endswith((".py", ".yaml", "py.typed"))}
+    expected = {
+        f"gristmill/{name}"
+        for name in tracked.stdout.split()
+        if name.endswith((".py", ".yaml", ".html", ".css", ".js", "py.typed"))
+    }
     export = tmp_path / "tree"  # a build leaves traces: build a copy of what is tracked
     for name in [*tracked.stdout.split(), "pyproject.toml", "setup.py", "README.md"]:
         (export / name).parent.mkdir(parents=True, exist_ok=True)
