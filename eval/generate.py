@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,12 +35,19 @@ class Rollout:
 
 @torch.inference_mode()
 def generate(
-    model: Any, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams], *, stop: set[int], pad_id: int
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    params: Sequence[SamplingParams],
+    *,
+    stop: set[int],
+    pad_id: int,
+    on_token: Callable[[int, int], None] | None = None,
 ) -> list[Rollout]:
     """One rollout per (prompt, params) pair, in order; all advance together through one key-value cache.
 
     ``stop``: ids that end a rollout. A rollout depends on its own prompt and params; batch-mates change it only
-    through floating-point rounding. A prompt that occurs several times is read once.
+    through floating-point rounding. A prompt that occurs several times is read once. ``on_token(k, token)`` is called
+    as soon as rollout k has a new token.
     """
     if len(prompts) != len(params):
         raise ValueError(f"{len(prompts)} prompts but {len(params)} sampling parameters")
@@ -63,6 +70,8 @@ def generate(
             ids[k].append(token)
             logprobs[k].append(float(logp[k, token]))
             chosen[k] = token
+            if on_token:
+                on_token(k, token)
             if token in stop:
                 reasons[k] = "stop"
             elif len(ids[k]) == p.max_tokens:

@@ -1,4 +1,4 @@
-"""The `gristmill` command. Parses, calls, prints; what it calls is importable without it."""
+"""The `gristmill` command: calls what was asked for and prints; what it calls is importable without it."""
 
 from __future__ import annotations
 
@@ -6,73 +6,16 @@ import argparse
 import errno
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from gristmill.kernels.common.errors import BadInput
+from gristmill.recipes.runner.arguments import parser
 
 SHIPPED = Path(__file__).resolve().parents[1]
-
-
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="gristmill",
-        description="One YAML takes raw text to a released, verifiable language model.",
-        epilog="RECIPE is a YAML file or a shipped name, such as nano. Overrides are written a.b.c=value.",
-    )
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    def command(name: str, text: str, recipe: bool = False, run: bool = False) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
-        if recipe:
-            sub.add_argument("recipe", metavar="RECIPE", help="a YAML file, or a shipped name such as nano")
-            sub.add_argument(
-                "overrides", metavar="key=value", nargs="*", help="changes, such as train.optimizer.lr=1e-3"
-            )
-        if run:
-            sub.add_argument("run", metavar="RUN", help="a run's name below --out, or its folder")
-        sub.add_argument(
-            "--out", type=Path, default=Path("runs"), metavar="DIR", help="where runs live (default: runs)"
-        )
-        return sub
-
-    sub = command("run", "Carry out a recipe; continues where it stopped.", recipe=True)
-    sub.add_argument("--name", help="name of the run (default: the recipe's, plus a hash when there are overrides)")
-    sub.add_argument("--until", metavar="STAGE", help="stop after this stage")
-    sub.add_argument("--only", metavar="STAGE", help="build just this stage; what it is made from must be built")
-
-    sub = command("plan", "Show what a run would build, train on and cost. Runs nothing.", recipe=True)
-    sub.add_argument("--json", action="store_true", help="print one JSON object")
-
-    sub = command("diff", "Show which fields of two recipes differ, and which stages that changes.")
-    sub.add_argument("a", metavar="A", help="a recipe")
-    sub.add_argument("b", metavar="B", help="another recipe, or overrides of A when it contains `=`")
-    sub.add_argument("--json", action="store_true", help="print one JSON object")
-
-    sub = command("verify", "Re-hash everything, derive the data order again, and name each mismatch.")
-    sub.add_argument("target", metavar="RUN|BUNDLE", help="a run's name or folder, or a release's folder")
-
-    sub = command("replay", "Show which documents were in a step, or at which steps a document was seen.", run=True)
-    what = sub.add_mutually_exclusive_group(required=True)
-    what.add_argument("--step", type=int, metavar="N", help="a training step, from 0")
-    what.add_argument("--doc", metavar="ID", help="a document id, or its beginning")
-    sub.add_argument("--json", action="store_true", help="print one JSON object")
-
-    sub = command("eval", "Put any model through a suite of tasks, on a run's validation text.")
-    sub.add_argument(
-        "model", metavar="MODEL", help="a Hugging Face folder or name, a run (its release), or smollm2-135m"
-    )
-    sub.add_argument("--suite", default="nano", help="bpb, arithmetic or nano (default: nano)")
-    sub.add_argument("--run", default="nano", metavar="RUN", help="whose validation text to use (default: nano)")
-    sub.add_argument("--json", action="store_true", help="print one JSON object")
-
-    command("release", "Write the bundle RELEASE.md describes; refuses what does not verify.", run=True)
-
-    sub = command("gc", "Drop artefacts that no run reaches.")
-    sub.add_argument("--dry-run", action="store_true", help="only say what would go")
-    return top
 
 
 def _load(recipe: str, overrides: Sequence[str] = ()):
@@ -83,11 +26,13 @@ def _load(recipe: str, overrides: Sequence[str] = ()):
 
 
 def _run(args: argparse.Namespace) -> int:
+    from gristmill.recipes.report import page
     from gristmill.recipes.runner import release, runs
 
     run = runs.execute(_load(args.recipe, args.overrides), args.out, args.name, args.until, args.only)
     if args.until is None and args.only is None:
         release.release(run)
+        page.report([run])
         release.summary(run)
     return 0
 
@@ -111,6 +56,22 @@ def _diff(args: argparse.Namespace) -> int:
     for key, (a, b) in answer["fields"].items():
         print(f"{key}: {a} -> {b}")
     print("stages that change: " + (", ".join(answer["stages"]) or "none"))
+    return 0
+
+
+def _init(args: argparse.Namespace) -> int:
+    from gristmill.recipes.init import write
+
+    recipe, found, notes = write.init(args.data, args.name, args.out_recipe)
+    for source in found:
+        field = f", text in {source.text_field!r}" if source.text_field else ""
+        print(f"{source.name}: {source.format}{field}, language {source.lang}; {write.amount(source)}")
+    for note in notes:
+        print(f"left out: {note}")
+    where = shlex.quote(str(recipe))
+    print(
+        f"wrote {recipe}: these are guesses, and it runs as it is\nnext: gristmill plan {where}; gristmill run {where}"
+    )
     return 0
 
 
@@ -158,6 +119,49 @@ def _eval(args: argparse.Namespace) -> int:
     return 0
 
 
+def _chat(args: argparse.Namespace) -> int:
+    from pydantic import ValidationError
+
+    from gristmill.eval import models
+    from gristmill.posttrain.chat import COMMANDS, ChatConfig, chat
+    from gristmill.recipes.runner.evaluate import resolve
+
+    given = {name: value for name in ChatConfig.model_fields if (value := getattr(args, name)) is not None}
+    try:
+        config = ChatConfig(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = "--" + str(first["loc"][0]).replace("_", "-")
+        raise BadInput("out of range", key=key, got=first["input"], expected=first["msg"].lower()) from None
+    lm = models.load(resolve(args.model, args.out))
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # only Ctrl-C is about the answer
+    people = sys.stdin.isatty()
+    if people:
+        import readline  # noqa: F401 - line editing and history in input()
+
+        kind = "it has a chat template" if lm.tokenizer.chat_template else "no chat template: it continues your text"
+        print(f"{args.model}: {kind}; {COMMANDS}")
+    chat(lm, config, lambda: input("> " if people else ""), lambda text: print(text, end="", flush=True))
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    from gristmill.recipes.report import page
+    from gristmill.recipes.runner import runs
+
+    print(page.report([runs.open_run(name, args.out) for name in (args.run, args.other) if name]))
+    return 0
+
+
+def _study(args: argparse.Namespace) -> int:
+    from gristmill.recipes.study import command, show
+
+    results, folder = command.study(args.study, args.overrides, args.out, SHIPPED)
+    print(json.dumps(results)) if args.json else show.show(results)
+    print(f"study: {folder}", file=sys.stderr)
+    return 0
+
+
 def _release(args: argparse.Namespace) -> int:
     from gristmill.recipes.runner import release, runs
 
@@ -181,9 +185,13 @@ COMMANDS = {
     "run": _run,
     "plan": _plan,
     "diff": _diff,
+    "init": _init,
     "verify": _verify,
     "replay": _replay,
     "eval": _eval,
+    "chat": _chat,
+    "report": _report,
+    "study": _study,
     "release": _release,
     "gc": _gc,
 }
@@ -206,7 +214,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return _fail(f"{error.filename or args.out}: no space left on the disk; free some and run again", 2)
+            return _fail(
+                f"{error.filename or getattr(args, 'out', '.')}: no space left on the disk; free some and run again", 2
+            )
         if isinstance(error, PermissionError):
             return _fail(f"{error.filename}: no permission", 2)
         raise

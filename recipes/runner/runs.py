@@ -79,12 +79,25 @@ def nodes_of(loaded: Loaded, root: Path) -> dict[str, Node]:
     return graph.build(loaded.config, cache=Path(root).resolve() / "downloads", root=loaded.file.resolve().parent)
 
 
+def made_from(nodes: dict[str, Node], key: str) -> list[str]:
+    """Keys of what ``key`` is made from, itself last, in the order of the graph."""
+    needed = {key}
+    for node in reversed(nodes.values()):
+        if node.key in needed:
+            needed |= set(node.inputs.values())
+    return [k for k in nodes if k in needed]
+
+
 def execute(loaded: Loaded, root: Path, name: str | None, until: str | None, only: str | None) -> Run:
-    """Build what is missing, in order; remember each stage as it is done. ``until`` and ``only`` name stages."""
+    """Build what is missing, in order; remember each stage as it is done.
+
+    ``until``: build this stage and what it is made from, nothing beside; ``only``: just this stage."""
     store, nodes = Store(root), nodes_of(loaded, root)
     for key, option in ((until, "--until"), (only, "--only")):
         if key is not None and key not in nodes:
             raise BadInput(f"no such stage for {option}", got=key, valid=nodes)
+    if until is not None:
+        nodes = {key: nodes[key] for key in made_from(nodes, until)}
     folder = Path(root) / run_name(loaded, name)
     if (folder / RUN_FILE).is_file():
         before = read_json(folder / RUN_FILE)
@@ -120,7 +133,7 @@ def execute(loaded: Loaded, root: Path, name: str | None, until: str | None, onl
         built[key] = have
         record["stages"][key] = have.name
         write_json(folder / RUN_FILE, record)
-        if key in (until, only):
+        if key == only:
             break
     return Run(folder.resolve(), record)
 

@@ -1,0 +1,1 @@
+"""Shipped studies, found by name: `gristmill study curriculum`."""

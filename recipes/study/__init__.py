@@ -1,0 +1,1 @@
+"""Studies: variants of a recipe, several seeds of each, compared in pairs."""
