@@ -8,7 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -23,7 +23,8 @@ from gristmill.kernels.common.progress import bar
 from gristmill.recipes.init import language
 
 PACKED = (".gz", ".bz2", ".zst")
-PACKING = 3.5  # bytes of text in a compressed byte, about
+PACKING = 3.5  # bytes of text in a compressed byte, about, where a file is too large to be unpacked for the answer
+UNPACKED = 1 << 24  # bytes of a compressed file that are unpacked for it
 RECORDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet"}
 PROSE = (".txt", ".md", ".rst", ".text", ".tex", ".org", ".adoc")
 CODE = {
@@ -75,7 +76,8 @@ def scan(data: Path) -> tuple[list[Found], list[str]]:
         groups, unknown = _groups(paths, by_folder=False)
     notes = [f"{count} x {suffix or 'no suffix'}: no reader for it" for suffix, count in sorted(unknown.items())]
     found: list[Found] = []
-    with bar("files looked at", len(groups)) as advance:
+    groups = [part for group in groups for part in _apart(data, group)]
+    with bar("sources looked at", len(groups)) as advance:
         for group in groups:
             try:
                 source = _look(data, group, {f.name for f in found})
@@ -104,18 +106,35 @@ def _groups(paths: list[Path], by_folder: bool) -> tuple[list[_Group], Counter[s
     return list(groups.values()), unknown
 
 
+def _apart(data: Path, group: _Group) -> list[_Group]:
+    """The group, or where its few files of records differ in kind or text field, a group for each file."""
+    if group.suffix.lower() not in RECORDS or not 1 < len(group.files) <= LOOKED_AT:
+        return [group]
+    kinds = set()
+    for path in group.files:
+        try:
+            kinds.add(_kind(group, [_raw(data, path)]))
+        except BadInput:
+            kinds.add(path)
+    return [replace(group, files=[path]) for path in group.files] if len(kinds) > 1 else [group]
+
+
+def _kind(group: _Group, raws: list[RawFile]) -> tuple[str, str | None]:
+    """(reader, text field) of files of records."""
+    form = RECORDS[group.suffix.lower()]
+    if form == "json":
+        form = _json_kind(raws[0])
+    return form, _text_field(form, raws)
+
+
 def _look(data: Path, group: _Group, taken: set[str]) -> Found:
     """Open a few of a group's files and guess."""
     kind = group.suffix.lower()
     step = max(1, len(group.files) // LOOKED_AT)
     raws = [_raw(data, p) for p in group.files[::step][:LOOKED_AT]]
     where = f"{group.folder or '.'}/*{group.suffix}"
-    form, text_field = RECORDS.get(kind, "files"), None
-    if kind == ".json":
-        form = _json_kind(raws[0])
-    if form in ("jsonl", "json", "parquet"):
-        text_field = _text_field(form, raws)
-    elif kind in PROSE and len(group.files) < FEWEST:
+    form, text_field = _kind(group, raws) if kind in RECORDS else ("files", None)
+    if kind in PROSE and len(group.files) < FEWEST:
         form = "lines"  # a few long files: their lines are the documents
     sample, share = _sample(form, text_field, raws)
     if not sample:
@@ -233,8 +252,20 @@ def _amount(form: str, data: Path, group: _Group, mean: float, share: float) -> 
         except (pa.ArrowException, OSError) as error:
             raise BadInput(f"{group.folder or '.'}/*{group.suffix}: not readable parquet: {error}") from None
         return documents, round(documents * mean)
-    size = sum((data / p).stat().st_size * (PACKING if p.suffix in PACKED else 1) for p in group.files) * share
+    packed = next((p for p in group.files if p.suffix in PACKED), None)
+    packing = _packing(_raw(data, packed)) if packed else 1.0
+    size = sum((data / p).stat().st_size * (packing if p.suffix in PACKED else 1) for p in group.files) * share
     return (len(group.files) if form == "files" else round(size / max(1.0, mean))), round(size)
+
+
+def _packing(raw: RawFile) -> float:
+    """Bytes that a byte of a compressed file unpacks to."""
+    read = 0
+    for block in _blocks(raw):
+        read += len(block)
+        if read > UNPACKED:
+            return PACKING
+    return read / max(1, raw.bytes)
 
 
 def _pattern(data: Path, group: _Group) -> str:

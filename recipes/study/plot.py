@@ -89,7 +89,7 @@ def _panel(rows: Sequence[Row], title: str, top: float, joined: bool) -> tuple[l
         for k, line in enumerate(row.label):
             shift = 4 + 14 * (k - (len(row.label) - 1) / 2)
             style = "" if k == 0 else ' class="quiet"'
-            out.append(f'<text{style} x="8" y="{y + shift:.1f}">{escape(line)}</text>')
+            out.append(f'<text{style} x="8" y="{y + shift:.1f}">{escape(_short(line))}</text>')
         if row.low is not None:
             out.append(f'<line class="bar" x1="{x(row.low):.1f}" x2="{x(row.high):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
         out.append(f'<rect class="mean" x="{x(row.mean) - 2:.1f}" y="{y - 8:.1f}" width="4" height="16"/>')
@@ -97,6 +97,11 @@ def _panel(rows: Sequence[Row], title: str, top: float, joined: bool) -> tuple[l
             tip = f"<title>seed {escape(seed)}: {value:.5f}</title>"
             out.append(f'<circle class="dot" cx="{x(value):.1f}" cy="{y:.1f}" r="4">{tip}</circle>')
     return out, bottom + AXIS
+
+
+def _short(label: str, most: int = 42) -> str:
+    """As much of a label as fits beside the panel."""
+    return label if len(label) <= most else label[: most - 1] + "…"
 
 
 def _ticks(low: float, high: float, about: int = 5) -> list[float]:

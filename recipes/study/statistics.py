@@ -81,6 +81,6 @@ def contrasts(kinds: Sequence[str], names: Sequence[str], factors: Mapping[str, 
             found.append(Contrast(f"{a1} (averaged over {two})", a0, {n10: 0.5, n11: 0.5, n00: -0.5, n01: -0.5}))
             found.append(Contrast(f"{b1} (averaged over {one})", b0, {n01: 0.5, n11: 0.5, n00: -0.5, n10: -0.5}))
         else:
-            left, right = f"the effect of {a1} (against {a0}) with {b1}", f"with {b0}"
+            left, right = f"{a1}'s effect with {b1}", f"with {b0}"
             found.append(Contrast(left, right, {n11: 1.0, n01: -1.0, n10: -1.0, n00: 1.0}))
     return found
