@@ -40,7 +40,7 @@ def measure(lm: LanguageModel, config: ArithmeticConfig, material: Material) -> 
         "custom_dataset": harness.dataset([{"prompt": layout(shown, p)} for p in asked]),
         "test_split": "test",
         "output_type": "generate_until",
-        "doc_to_text": "{{prompt}}\n",  # Jinja drops a template's last line end; this one is the prompt's own
+        "doc_to_text": "{{prompt}}",
         "doc_to_target": "",
         "generation_kwargs": {"until": ["\n\n"], "max_gen_toks": config.max_tokens, "do_sample": False},
         "process_results": lambda doc, results: {"answered": float(bool(results[0].strip()))},

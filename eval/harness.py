@@ -12,7 +12,7 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
-from lm_eval.evaluator import simple_evaluate
+from lm_eval.evaluator import evaluate as harness_evaluate
 from lm_eval.tasks import TaskManager
 
 from gristmill.eval.bpb import split_windows
@@ -22,6 +22,7 @@ from gristmill.eval.scorer import forward, score
 from gristmill.kernels.common.errors import BadInput
 from gristmill.kernels.common.progress import bar
 
+FEWSHOT_SEED = 1234  # lm-eval's own
 GENERATED_TOKENS = 256  # when a task does not say
 GENERATE_BATCH = 32768  # tokens (prompt and answer) held in the cache at once
 
@@ -92,21 +93,18 @@ class Adapter(LM):
             answers[k] = text
 
 
-def evaluate(lm: LanguageModel, task: dict[str, Any], num_fewshot: int | None = None) -> tuple[dict, list[dict]]:
+def evaluate(lm: LanguageModel, task: dict[str, Any]) -> tuple[dict, list[dict]]:
     """(lm-eval's metrics of ``task``, its samples). ``task`` must bring its data (``custom_dataset``)."""
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     adapter = Adapter(lm, task["task"])
-    answer = simple_evaluate(
-        model=adapter,
-        tasks=[task],
-        task_manager=TaskManager(include_defaults=False),
-        num_fewshot=num_fewshot,
-        bootstrap_iters=1,  # enough for closed-form standard errors; 0 turns those off too
-        # lm-eval would seed the global generators; none of our tasks draws from them
-        random_seed=None,  # type: ignore[arg-type]
-        numpy_random_seed=None,  # type: ignore[arg-type]
-        torch_random_seed=None,  # type: ignore[arg-type]
-    )
+    # not simple_evaluate: it seeds the global generators, and looks for git and every package's version first
+    loaded = TaskManager(include_defaults=False).load([task])
+    for entry in loaded["tasks"].values():
+        if entry.get_config("num_fewshot") is None:
+            entry.set_config(key="num_fewshot", value=0)
+        entry.set_fewshot_seed(seed=FEWSHOT_SEED)
+    # one bootstrap iteration: enough for closed-form standard errors; 0 turns those off too
+    answer = harness_evaluate(lm=adapter, task_dict=loaded, bootstrap_iters=1, log_samples=True)
     metrics = answer["results"][task["task"]]
     return {**metrics, "truncated": adapter.truncated}, answer["samples"][task["task"]]
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from gristmill.data import problems
-from gristmill.eval import arithmetic, cloze, humaneval, models, sandbox, suites
+from gristmill.eval import arithmetic, cloze, harness, humaneval, models, sandbox, suites
 from gristmill.kernels.common.files import read_json
 from gristmill.recipes.runner import evaluate, runs
 
@@ -43,6 +43,24 @@ def test_scores_are_what_the_records_say(scored):
         expected = sum(d["bits"] for d in mine) / sum(d["bytes"] for d in mine)
         assert score["bits_per_byte"] == pytest.approx(expected, abs=1e-5)
     assert read_json(out / "scores.json")["tasks"] == scores["tasks"]
+
+
+def test_a_task_asks_the_very_prompt_it_was_given(mini_run, material, monkeypatch):
+    """No template adds or drops a line end: one too many, and a model that knows the answer begins a new question."""
+    lm = models.load(mini_run.artefact("merge"), mini_run.artefact("tokenizer"))
+    asked = []
+
+    def heard(adapter, requests, **_):
+        asked.extend(request.args[0] for request in requests)
+        return [""] * len(requests)
+
+    monkeypatch.setattr(harness.Adapter, "generate_until", heard)
+    arithmetic.measure(lm, arithmetic.ArithmeticConfig(items=3, shots=1), material)
+    assert len(asked) == 3
+    for text in asked:
+        shot, _, question = text.rpartition("\n\n")
+        assert question.endswith("=\n") and question.count("\n") == 1
+        assert shot.count("\n") == 1 and shot.split("\n")[1].lstrip("-").isdigit()
 
 
 def test_the_stage_and_the_command_agree(mini_run, material):

@@ -31,7 +31,7 @@ VERSIONS = {
     "pretrain": 1,
     "merge": 1,
     "posttrain": 1,
-    "eval": 2,
+    "eval": 3,
 }
 
 
