@@ -55,7 +55,7 @@ def run(config: CorpusStage, inputs: dict[str, Path], out: Path) -> dict:
     scratch = out / "scratch"
     dumped = config.model_dump(mode="json", by_alias=True)
     jobs = [{**job, "config": dumped, "to": str(scratch / f"{k:06d}.parquet")} for k, job in enumerate(jobs)]
-    results = engine.map_jobs(config.engine, jobs, _read)
+    results = engine.map_jobs(config.engine, jobs, _read, "corpus: groups of files")
     ledger = {name: tables.empty_ledger() for name in config.sources}
     bad: dict[str, dict[str, list[str]]] = {}
     for job, result in zip(jobs, results, strict=True):

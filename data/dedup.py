@@ -98,7 +98,7 @@ def run(config: DedupStage, inputs: dict[str, Path], out: Path) -> dict:
         }
         for k, (source, part, _) in enumerate(parts)
     ]
-    engine.map_jobs(config.engine, jobs, _bands)
+    engine.map_jobs(config.engine, jobs, _bands, "dedup: parts")
     engine.run(_edges, config.engine, str(scratch / "bands-*.parquet"), str(scratch / "edges.parquet"))
     edges = pq.read_table(scratch / "edges.parquet")
     nodes, labels = components(edges["doc"].to_numpy(), edges["root"].to_numpy())

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Literal
@@ -28,6 +28,7 @@ from pydantic import Field
 
 from gristmill.kernels.common.config import Config, execution
 from gristmill.kernels.common.errors import BadInput
+from gristmill.kernels.common.progress import bar
 
 
 class EngineConfig(Config):
@@ -78,8 +79,10 @@ def session(config: EngineConfig) -> Iterator[Any]:
             server.stop()
 
 
-def map_jobs(config: EngineConfig, jobs: Sequence[dict], function: Callable[[dict], dict]) -> list[dict]:
-    """``function`` over independent jobs, side by side; results in the order of ``jobs``.
+def map_jobs(
+    config: EngineConfig, jobs: Sequence[dict], function: Callable[[dict], dict], title: str = "parts"
+) -> list[dict]:
+    """``function`` over independent jobs, side by side; results in the order of ``jobs``. ``title``: of the bar.
 
     A job is plain JSON and names its own input and output files, so what it writes cannot depend on how the
     jobs were spread; the function is importable by name and writes atomically, since an engine may try a job
@@ -90,13 +93,15 @@ def map_jobs(config: EngineConfig, jobs: Sequence[dict], function: Callable[[dic
     if not jobs:
         return []
     if config.partitions == 1:
-        return [function(job) for job in jobs]
+        with bar(title, len(jobs)) as advance:
+            return list(_counted(map(function, jobs), advance))
     if config.kind == "spark":
         return run(_map_in_engine, config, list(jobs), function, config.partitions)
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(config.partitions, len(jobs), os.cpu_count() or 1), context, _join, (os.getpid(),))
     try:
-        answers = list(pool.map(function, jobs))
+        with bar(title, len(jobs)) as advance:
+            answers = list(_counted(pool.map(function, jobs), advance))
     except BrokenProcessPool:
         raise EngineDied("a worker process ended without an answer (killed, or out of memory)") from None
     except BaseException:
@@ -106,6 +111,12 @@ def map_jobs(config: EngineConfig, jobs: Sequence[dict], function: Callable[[dic
     finally:
         pool.shutdown(cancel_futures=True)
     return answers
+
+
+def _counted(answers: Iterable[dict], advance: Callable[[int], None]) -> Iterator[dict]:
+    for answer in answers:
+        advance(1)
+        yield answer
 
 
 def _map_in_engine(spark: Any, jobs: list[dict], function: Callable[[dict], dict], partitions: int) -> list[dict]:

@@ -91,7 +91,8 @@ def map_parts(
         for source, parts in index.items()
         for part in parts
     ]
-    results = engine.map_jobs(config, jobs, partial(_map_part, function))
+    stage = function.__module__.rpartition(".")[2]
+    results = engine.map_jobs(config, jobs, partial(_map_part, function), f"{stage}: parts")
     sources: dict[str, list[dict]] = {name: [] for name in index}
     ledger: dict[str, dict] = {name: empty_ledger() for name in index}
     for job, result in zip(jobs, results, strict=True):

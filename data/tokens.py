@@ -53,7 +53,7 @@ def run(config: TokensStage, inputs: dict[str, Path], out: Path) -> dict:
         for source, parts in tables.read_index(folder).items()
         for k, part in enumerate(parts)
     ]
-    results = engine.map_jobs(config.engine, jobs, _tokenise)
+    results = engine.map_jobs(config.engine, jobs, _tokenise, "tokens: parts")
     sources: dict[str, dict] = {}
     for job, result in zip(jobs, results, strict=True):
         entry = sources.setdefault(job["source"], {"documents": 0, "tokens": 0, "bytes": 0, "parts": []})

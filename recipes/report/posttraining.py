@@ -79,7 +79,9 @@ def _chart(views: Sequence[View], name: str, key: str, logs: dict[int, list[dict
         data.append({**trace, "mode": "lines+markers" if len(x) < 40 else "lines", "marker": {"size": 4}})
         ends.append(f"{view.name}: from {y[0]:.4g} to {y[-1]:.4g}")
     words = key.replace("_", " ")
-    figure = charts.figure(data, 190, x=charts.axis("step", nticks=5), y=charts.axis(nticks=4, tickformat=".3~g"))
+    large = max(max(map(abs, trace["y"])) for trace in data) >= 1000  # 0.001 must not read "1m"
+    axis = charts.axis(nticks=4, tickformat=".3~s" if large else ".3~g")
+    figure = charts.figure(data, 190, x=charts.axis("step", nticks=5), y=axis)
     meaning = MEANINGS.get(key, f"{words} over the steps")
     says = f"{name}, {words}. {'; '.join(ends)}."
     return Chart(figure, says, f"{meaning[:1].upper()}{meaning[1:]}.", f"{name}: {words}", wide=False)

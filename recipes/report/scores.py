@@ -11,6 +11,7 @@ from gristmill.recipes.report.words import plain
 from gristmill.recipes.runner.scores import Row, cell, rows
 
 LANE = 17  # pixels a model takes in a row
+LOWEST = 120  # pixels of a chart, below which its axis runs into its ticks
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross")
 
 
@@ -78,7 +79,7 @@ def _chart(looks: dict[str, tuple[str, str]], task: list[Row], wide: bool) -> Ch
     better = "higher is better" if total["higher_is_better"] else "lower is better"
     figure = charts.figure(
         data,
-        56 + len(task) * (16 + LANE * len(present)),
+        max(LOWEST, 56 + len(task) * (16 + LANE * len(present))),
         x=charts.axis(f"{total['metric'].replace('_', ' ')} ({better})", nticks=6, rangemode="nonnegative"),
         y=charts.axis(
             tickvals=list(range(len(task))),
