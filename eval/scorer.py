@@ -3,6 +3,9 @@
 The scored span is found by characters: context and continuation are tokenised as one text, and every token that
 reaches past the context's end is scored. A token across the join is thus counted, never lost (an empty span is
 impossible), and a tokenizer that would merge a trailing space of the context into the continuation still does.
+
+Requests in a row that begin alike (the options of an item, items after the same examples) have the common beginning
+read once and kept in the key-value cache.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from gristmill.eval.models import LanguageModel
 
 BATCH_LOGITS = 1 << 26  # logits held at once (count): 256 MB in FP32
 BATCH_TOKENS = 8192
+SHARED = 16  # tokens that windows in a row must begin with alike to be read together
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,33 @@ def forward(lm: LanguageModel, windows: Iterable[Window]) -> Iterable[tuple[Wind
     """(window, sum of log p over its scored ids, whether all were most likely) in any order; longest first."""
     vocab = lm.model.config.get_text_config().vocab_size
     limit = max(1, min(BATCH_TOKENS, BATCH_LOGITS // vocab))
+    groups = group(windows)
     with torch.inference_mode():
-        for batch in _batches(windows, limit):
+        for batch in _batches((w for some in groups if len(some) == 1 for w in some), limit):
             yield from _forward(lm, batch)
+        for batch in _group_batches([some for some in groups if len(some) > 1], limit):
+            yield from _forward_groups(lm, batch)
+
+
+def group(windows: Iterable[Window]) -> list[list[Window]]:
+    """Windows in a row whose common beginning, none of it scored, is long; the others each alone."""
+    groups: list[list[Window]] = []
+    for window in windows:
+        if groups and common(groups[-1] + [window]) >= SHARED:
+            groups[-1].append(window)
+        else:
+            groups.append([window])
+    return groups
+
+
+def common(windows: Sequence[Window]) -> int:
+    """How many ids the windows begin with alike, short of what the first scored id of any is predicted from."""
+    most = min(w.first for w in windows) - 1
+    head = windows[0].ids
+    for window in windows[1:]:
+        while head[:most] != window.ids[:most]:
+            most = next(k for k in range(most) if head[k] != window.ids[k])
+    return most
 
 
 def _window(lm: LanguageModel, owner: int, context: str, continuation: str) -> Window:
@@ -108,16 +136,66 @@ def _forward(lm: LanguageModel, batch: list[Window]) -> list[tuple[Window, float
     out = lm.model(
         input_ids=ids_BT.to(lm.device), attention_mask=mask_BT.to(lm.device), use_cache=False, logits_to_keep=keep
     )
-    logits_BKV = out.logits.float()[:, :-1]
     targets_BK = ids_BT[:, width - keep + 1 :].to(lm.device)
+    return _gather(batch, out.logits.float()[:, :-1], targets_BK, [width - keep + 1] * len(batch))
+
+
+def _group_batches(groups: list[list[Window]], limit: int) -> list[list[list[Window]]]:
+    """Groups of like length together; at most ``limit`` tokens a batch once every window has its cache."""
+    batches: list[list[list[Window]]] = []
+    rows = 0
+    for some in sorted(groups, key=lambda g: (-max(len(w.ids) for w in g), g[0].owner)):
+        longest = max(len(w.ids) for w in (batches[-1][0] if batches else some))
+        if not batches or (rows + len(some)) * longest > limit:
+            batches.append([])
+            rows = 0
+        batches[-1].append(some)
+        rows += len(some)
+    return batches
+
+
+def _forward_groups(lm: LanguageModel, groups: list[list[Window]]) -> list[tuple[Window, float, bool]]:
+    """Each group's beginning once (padded on the left), then every window's rest (padded on the right)."""
+    heads = [some[0].ids[: common(some)] for some in groups]
+    width = max(map(len, heads))
+    ids_GT, mask_GT = torch.full((len(groups), width), lm.pad_id), torch.zeros(len(groups), width, dtype=torch.long)
+    for k, head in enumerate(heads):
+        ids_GT[k, width - len(head) :], mask_GT[k, width - len(head) :] = torch.tensor(head), 1
+    device = lm.device
+    cache = lm.model(
+        input_ids=ids_GT.to(device),
+        attention_mask=mask_GT.to(device),
+        position_ids=(mask_GT.cumsum(-1) - 1).clamp(min=0).to(device),
+        use_cache=True,
+        logits_to_keep=1,
+    ).past_key_values
+    batch = [w for some in groups for w in some]
+    owner = torch.tensor([k for k, some in enumerate(groups) for _ in some])
+    cache.batch_select_indices(owner.to(device))
+    begun = [len(heads[k]) for k in owner.tolist()]
+    length = max(len(w.ids) - n for w, n in zip(batch, begun, strict=True))
+    ids_BR, mask_BR = torch.full((len(batch), length), lm.pad_id), torch.zeros(len(batch), length, dtype=torch.long)
+    for k, (window, n) in enumerate(zip(batch, begun, strict=True)):
+        rest = window.ids[n:]
+        ids_BR[k, : len(rest)], mask_BR[k, : len(rest)] = torch.tensor(rest), 1
+    logits_BRV = lm.model(
+        input_ids=ids_BR.to(device),
+        attention_mask=torch.cat([mask_GT[owner], mask_BR], 1).to(device),
+        position_ids=(torch.tensor(begun)[:, None] + torch.arange(length)).to(device),
+        past_key_values=cache,
+        use_cache=True,
+    ).logits.float()[:, :-1]
+    return _gather(batch, logits_BRV, ids_BR[:, 1:].to(device), [n + 1 for n in begun])
+
+
+def _gather(
+    batch: list[Window], logits_BKV: torch.Tensor, targets_BK: torch.Tensor, first: Sequence[int]
+) -> list[tuple[Window, float, bool]]:
+    """Sums over each window's scored ids; ``first``: position in the window of row k's first target."""
     logp_BK = torch.log_softmax(logits_BKV, -1).gather(-1, targets_BK[..., None])[..., 0].double().cpu()
     hit_BK = (logits_BKV.argmax(-1) == targets_BK).cpu()
-    shift = width - keep + 1  # position of the first target
-    return [
-        (
-            w,
-            float(logp_BK[k, w.first - shift : len(w.ids) - shift].sum()),
-            bool(hit_BK[k, w.first - shift : len(w.ids) - shift].all()),
-        )
-        for k, w in enumerate(batch)
-    ]
+    found = []
+    for k, window in enumerate(batch):
+        scored = slice(window.first - first[k], len(window.ids) - first[k])
+        found.append((window, float(logp_BK[k, scored].sum()), bool(hit_BK[k, scored].all())))
+    return found

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -53,6 +54,13 @@ def mini_run(tmp_path_factory) -> MiniRun:
     run = MiniRun(mini.write(folder), folder / "runs")
     run.gristmill("run", str(run.recipe))
     return run
+
+
+@pytest.fixture(scope="module")
+def mini_copy(mini_run, tmp_path_factory) -> MiniRun:
+    """The same run in a store of its own, for tests that add to it: the shared one stays as it is."""
+    folder = tmp_path_factory.mktemp("copy")
+    return MiniRun(mini_run.recipe, Path(shutil.copytree(mini_run.out, folder / "runs")))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -45,7 +45,9 @@ def _spellings(value: float) -> list[str]:
     if repr(value).startswith("0."):
         spelled.append(repr(value)[1:])
     if repr(value).endswith(".0"):
-        spelled += [repr(value)[:-1], f"{int(value):_}.0"]
+        spelled.append(repr(value)[:-1])
+        if value:  # int(-0.0) has no sign
+            spelled.append(f"{int(value):_}.0")
     return spelled
 
 

@@ -35,40 +35,40 @@ POSTTRAIN = {
 
 
 @pytest.fixture(scope="module")
-def tuned(mini_run):
-    """The miniature's run with post-training, in the same store: what comes before `pack` is there already."""
-    recipe = mini_run.recipe.with_name("tuned.yaml")
+def tuned(mini_copy):
+    """The miniature's run with post-training, in a copy of its store: what comes before `pack` is there already."""
+    recipe = mini_copy.recipe.with_name("tuned.yaml")
     recipe.write_text(json.dumps({"base": "mini.yaml", "name": "tuned", **POSTTRAIN}), "utf-8")
-    mini_run.gristmill("run", str(recipe))
+    mini_copy.gristmill("run", str(recipe))
     return recipe
 
 
-def stale(mini_run, recipe, *overrides: str) -> list[str]:
-    answer = json.loads(mini_run.gristmill("plan", str(recipe), *overrides, "--json").stdout)
+def stale(mini_copy, recipe, *overrides: str) -> list[str]:
+    answer = json.loads(mini_copy.gristmill("plan", str(recipe), *overrides, "--json").stdout)
     return [key for key, entry in answer["stages"].items() if entry["status"] != "cached"]
 
 
-def test_a_step_reruns_alone_with_what_stands_on_it(mini_run, tuned):
-    assert stale(mini_run, tuned) == []
-    assert stale(mini_run, tuned, "posttrain.remax.optimizer.lr=1e-4") == ["posttrain.remax", "eval.remax"]
-    assert stale(mini_run, tuned, "posttrain.sept.batch=4") == ["posttrain.sept", "eval.sept"]
+def test_a_step_reruns_alone_with_what_stands_on_it(mini_copy, tuned):
+    assert stale(mini_copy, tuned) == []
+    assert stale(mini_copy, tuned, "posttrain.remax.optimizer.lr=1e-4") == ["posttrain.remax", "eval.remax"]
+    assert stale(mini_copy, tuned, "posttrain.sept.batch=4") == ["posttrain.sept", "eval.sept"]
     steps = [f"posttrain.{name}" for name in ("sft", "sept", "remax")]
     everything = [*steps, "eval.sft", "eval.sept", "eval.remax"]
-    assert stale(mini_run, tuned, "posttrain.sft.steps=3") == everything
-    assert stale(mini_run, tuned, "prompts.arithmetic.count=21") == everything
-    assert stale(mini_run, tuned, "posttrain.remax.verifiers=3", "posttrain.sft.micro_batch=1") == []
+    assert stale(mini_copy, tuned, "posttrain.sft.steps=3") == everything
+    assert stale(mini_copy, tuned, "prompts.arithmetic.count=21") == everything
+    assert stale(mini_copy, tuned, "posttrain.remax.verifiers=3", "posttrain.sft.micro_batch=1") == []
 
 
-def test_a_step_can_be_released(mini_run, tuned):
-    release = mini_run.out / "tuned" / "release"
+def test_a_step_can_be_released(mini_copy, tuned):
+    release = mini_copy.out / "tuned" / "release"
     model = AutoModelForCausalLM.from_pretrained(release)
     assert type(model).__name__ == "Gemma3ForCausalLM"
     made = json.loads((release / "gristmill" / "manifests" / "posttrain.remax.json").read_text("utf-8"))
     weights = next(entry for entry in made["outputs"] if entry["path"] == "model.safetensors")
     sums = (release / "SHA256SUMS").read_text("utf-8")
     assert f"{weights['sha256']}  model.safetensors" in sums
-    mini_run.gristmill("verify", "tuned")
-    mini_run.gristmill("verify", str(release))
+    mini_copy.gristmill("verify", "tuned")
+    mini_copy.gristmill("verify", str(release))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,6 @@ def test_a_step_can_be_released(mini_run, tuned):
         ("prompts.arithmetic.generators=[{task: chain_sums}]", "did you mean 'chain_sum'?"),
     ],
 )
-def test_bad_input_is_one_line(mini_run, tuned, override, message):
-    done = mini_run.gristmill("plan", str(tuned), override, code=2)
+def test_bad_input_is_one_line(mini_copy, tuned, override, message):
+    done = mini_copy.gristmill("plan", str(tuned), override, code=2)
     assert message in done.stderr and done.stderr.count("\n") == 1

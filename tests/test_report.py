@@ -312,16 +312,16 @@ def test_what_follows_pretraining_is_drawn_number_by_number(copy):
 
 
 @pytest.fixture(scope="module")
-def other(mini_run) -> Page:
+def other(mini_copy) -> Page:
     """The report of the miniature beside a run that merges fewer checkpoints and stops at its score."""
-    mini_run.gristmill("run", str(mini_run.recipe), "merge.last=2", "--name", "other", "--until", "eval.merged")
-    done = mini_run.gristmill("report", "mini", "other")
-    path = mini_run.out / "mini" / "report-vs-other.html"
+    mini_copy.gristmill("run", str(mini_copy.recipe), "merge.last=2", "--name", "other", "--until", "eval.merged")
+    done = mini_copy.gristmill("report", "mini", "other")
+    path = mini_copy.out / "mini" / "report-vs-other.html"
     assert done.stdout.strip() == str(path.resolve())
     return Page(path)
 
 
-def test_two_runs_side_by_side(mini_run, other):
+def test_two_runs_side_by_side(mini_copy, other):
     assert "merge.last32" in re.sub(r"\s", "", other.text["difference"])
     assert "Different: merge, eval.merged. Only mini has: eval.raw." in other.text["difference"]
     traces = other.traces("scores", "bpb: bits per byte")
@@ -330,18 +330,18 @@ def test_two_runs_side_by_side(mini_run, other):
     training = other.traces("training", "")
     assert training["mini: loss"]["y"] == training["other: loss"]["y"]
     assert ("mixture", "mini: shares") in other.figures and ("mixture", "other: shares") in other.figures
-    stages = [set(view.run.record["stages"].items()) for view in views(mini_run.out, "mini", "other")]
+    stages = [set(view.run.record["stages"].items()) for view in views(mini_copy.out, "mini", "other")]
     shared = [a for tag, a in other.elements if tag == "li" and a.get("class") == "shared"]
     assert len(shared) == 2 * len(stages[0] & stages[1]) > 0
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 @pytest.mark.parametrize("name", ["report.html", "report-vs-other.html"])
-def test_a_browser_draws_every_chart_without_complaint(mini_run, other, name, tmp_path):
+def test_a_browser_draws_every_chart_without_complaint(mini_copy, other, name, tmp_path):
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
     command += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
     command += ["--enable-logging=stderr", "--v=0", "--window-size=500,900", "--virtual-time-budget=20000"]
-    path = mini_run.out / "mini" / name
+    path = mini_copy.out / "mini" / name
     done = subprocess.run(
         [*command, f"--user-data-dir={tmp_path}", "--dump-dom", path.as_uri()],
         capture_output=True,

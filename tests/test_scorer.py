@@ -54,6 +54,32 @@ def test_a_record_depends_on_its_request_alone(lm):
         assert a.loglikelihood == pytest.approx(b.loglikelihood, abs=1e-4)
 
 
+def test_a_shared_beginning_is_read_once_and_changes_nothing(lm, monkeypatch):
+    """Options of items, in items of their own length, among requests that share nothing."""
+    contexts = ["River stone market engine garden letter.\n" * 2, "Winter mountains and a teacher in a market.\n" * 2]
+    options = ["market", "a garden letter and more", "的一是在", "x"]
+    requests = [
+        REQUESTS[0],
+        *((c, o) for c in contexts for o in options),
+        REQUESTS[3],
+        *((contexts[0], o) for o in "ab"),
+    ]
+    alone = [score(lm, [request])[0] for request in requests]
+    read = []
+    forward = type(lm.model).forward
+
+    def counted(self, *args, **kwargs):
+        read.append(tuple(kwargs["input_ids"].shape))
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(lm.model), "forward", counted)
+    together = score(lm, requests)
+    assert [rows for rows, _ in read] == [2, 3, 10]  # two alone; three beginnings, ten endings
+    for a, b in zip(alone, together, strict=True):
+        assert a.loglikelihood == pytest.approx(b.loglikelihood, abs=1e-4)
+        assert (a.tokens, a.greedy, a.truncated) == (b.tokens, b.greedy, b.truncated)
+
+
 @given(st.integers(0, 40), st.integers(1, 20))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_split_of_a_text_loses_a_token(lm, cut, length):
