@@ -64,7 +64,7 @@ class Verifier:
             worker.kill()
 
     def grade(self, answers: Sequence[tuple[problems.Problem, str]]) -> list[Grade]:
-        """A grade for every (problem, answer). Warns by its counts, never raises for what an answer says."""
+        """A grade for every (problem, answer); ``counts`` adds up their statuses. Nothing an answer says raises."""
         with ThreadPoolExecutor(self._size) as threads:
             grades = list(threads.map(self._one, answers))
         self.counts.update(grade.status for grade in grades)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import time
 
 import graders
 import pytest
@@ -29,7 +28,6 @@ PROBLEM = problems.Problem("chain_sum", "1 + 1 =", "2", {"answer": "2"})
 
 def test_a_verifier_survives_what_it_grades():
     answers = ["0.5", "hang", "1.0", "die", "", "raise", "0.25", "1.0"]
-    began = time.monotonic()
     with Verifier(workers=2, seconds=0.5, grader=graders.hostile) as verifier:
         grades = verifier.grade([(PROBLEM, answer) for answer in answers])
         pids = [worker.process.pid for worker in verifier._all]
@@ -37,7 +35,6 @@ def test_a_verifier_survives_what_it_grades():
     assert [g.score for g in grades] == [0.5, 0, 1, 0, 0, 0, 0.25, 1]
     assert [g.correct for g in grades] == [False, False, True, False, False, False, False, True]
     assert verifier.counts == {"ok": 4, "timeout": 1, "error": 2, "no_answer": 1}
-    assert time.monotonic() - began < 100
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
