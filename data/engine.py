@@ -13,10 +13,7 @@ import json
 import multiprocessing
 import os
 import re
-import signal
 import sys
-import threading
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -26,6 +23,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
+from gristmill.kernels.common.children import join
 from gristmill.kernels.common.config import Config, execution
 from gristmill.kernels.common.errors import BadInput
 from gristmill.kernels.common.progress import bar
@@ -98,7 +96,7 @@ def map_jobs(
     if config.kind == "spark":
         return run(_map_in_engine, config, list(jobs), function, config.partitions)
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(config.partitions, len(jobs), os.cpu_count() or 1), context, _join, (os.getpid(),))
+    pool = ProcessPoolExecutor(min(config.partitions, len(jobs), os.cpu_count() or 1), context, join, (os.getpid(),))
     try:
         with bar(title, len(jobs)) as advance:
             answers = list(_counted(pool.map(function, jobs), advance))
@@ -131,12 +129,6 @@ def _map_in_engine(spark: Any, jobs: list[dict], function: Callable[[dict], dict
         row.number: json.loads(row.result) for row in frame.mapInArrow(task, "number long, result string").collect()
     }
     return [done[k] for k in range(len(jobs))]
-
-
-def _join(parent: int) -> None:
-    """A worker's first act: leave Ctrl-C to the parent, and end with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_follow, args=(parent,), daemon=True).start()
 
 
 class _Child:
@@ -211,7 +203,7 @@ def run(job: Callable[..., Any], config: EngineConfig, *args: Any) -> Any:
 
 
 def _serve(pipe: Any, config: EngineConfig, parent: int) -> None:
-    _join(parent)
+    join(parent)
     with session(config) as spark:
         while True:
             try:
@@ -236,10 +228,3 @@ def _explain(error: Exception) -> tuple[str, str]:
     if "No space left on device" in str(error):
         return "bad input", "no space left on the disk; free some and run again"
     return "error", f"{type(error).__name__}: {error}"
-
-
-def _follow(parent: int) -> None:
-    """End when the parent is gone, however it went."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)

@@ -11,9 +11,6 @@ import contextlib
 import multiprocessing
 import os
 import queue
-import signal
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gristmill.data import problems
+from gristmill.kernels.common.children import join
 from gristmill.kernels.common.errors import BadInput
 
 Status = Literal["ok", "no_answer", "timeout", "error"]
@@ -128,8 +126,7 @@ class _Worker:
 
 def _serve(pipe: Any, grader: Callable[..., float], parent: int) -> None:
     """A worker's life: (problem, answer) in, score or -1 out, until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    join(parent)
     if grader is problems.score:
         problems.warm_up()  # must not count against the first answer
     pipe.send("ready")
@@ -143,10 +140,3 @@ def _serve(pipe: Any, grader: Callable[..., float], parent: int) -> None:
         except BaseException:  # what some parsers raise on their own timeouts is no Exception
             score = -1.0
         pipe.send(score)
-
-
-def _watch(parent: int) -> None:
-    """Do not outlive a parent that was killed, not even inside an endless parse."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)

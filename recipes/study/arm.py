@@ -6,25 +6,18 @@ import os
 import shlex
 import signal
 import sys
-import threading
-import time
+
+from gristmill.kernels.common.children import follow
 
 
 def main() -> int:
     """``argv``: the study's process id, then what `gristmill` takes."""
     parent, arguments = int(sys.argv[1]), sys.argv[2:]
-    threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+    follow(parent, lambda: os.kill(os.getpid(), signal.SIGINT))  # as Ctrl-C would: resumably
     print(f"$ gristmill {shlex.join(arguments)}", file=sys.stderr, flush=True)
     from gristmill.recipes.runner import cli  # seconds of imports: the study may be gone by then
 
     return cli.main(arguments)
-
-
-def _follow(parent: int) -> None:
-    """As Ctrl-C would, end resumably when the parent is gone, however it went."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os.kill(os.getpid(), signal.SIGINT)
 
 
 if __name__ == "__main__":
