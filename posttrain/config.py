@@ -33,6 +33,4 @@ class StepConfig(Config):
     device: str = execution("auto", description="auto (a GPU if there is one), cpu, cuda, cuda:1 ...")
     threads: int | None = execution(None, ge=1, description="CPU threads (count); null: PyTorch's choice")
     micro_batch: int = execution(32, ge=1, description="responses a forward and backward pass takes (count)")
-    generate_batch: int = execution(128, ge=1, description="responses generated side by side (count)")
-    verifiers: int = execution(2, ge=1, description="processes that grade answers (count)")
     resume_every: float = execution(60, gt=0, description="time between checkpoints to resume from (s)")

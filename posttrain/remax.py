@@ -12,6 +12,7 @@ from pydantic import Field
 from gristmill.eval.arithmetic import answer_of
 from gristmill.eval.generate import Rollout, SamplingParams
 from gristmill.eval.models import LanguageModel
+from gristmill.kernels.common.config import execution
 from gristmill.kernels.common.seeds import derive
 from gristmill.posttrain import losses
 from gristmill.posttrain.config import StepConfig, TuningAdamW
@@ -46,6 +47,8 @@ class ReMaxConfig(StepConfig):
     clip: float | None = Field(None, gt=0, description="largest size of reward - baseline; null: none")
     kl: float = Field(0.0, ge=0, description="weight of log p - log p_ref per token; 0: no reference model is kept")
     optimizer: ReMaxAdamW = Field(ReMaxAdamW(), description="update rule")
+    generate_batch: int = execution(128, ge=1, description="responses generated side by side (count)")
+    verifiers: int = execution(2, ge=1, description="processes that grade answers (count)")
 
 
 class ReMax:

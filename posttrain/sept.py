@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from gristmill.eval.generate import SamplingParams
 from gristmill.eval.models import LanguageModel
-from gristmill.kernels.common.config import Config
+from gristmill.kernels.common.config import Config, execution
 from gristmill.kernels.common.seeds import derive
 from gristmill.posttrain import losses
 from gristmill.posttrain.config import StepConfig, TuningAdamW
@@ -51,6 +51,7 @@ class SePTConfig(StepConfig):
     sampling: SamplingTemperature = Field(SamplingTemperature(), description="tau_s, the sampler's temperature")
     temperature: float = Field(1.0, gt=0, description="tau_t, of the distribution that is trained")
     optimizer: SePTAdamW = Field(SePTAdamW(), description="update rule")
+    generate_batch: int = execution(128, ge=1, description="responses generated side by side (count)")
 
     @model_validator(mode="after")
     def _shares(self) -> SePTConfig:
