@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+import toylm
 
 from gristmill.eval.generate import SamplingParams, generate
 from gristmill.kernels.common.errors import BadInput
@@ -12,12 +12,7 @@ from gristmill.kernels.common.errors import BadInput
 
 @pytest.fixture(scope="module")
 def model():
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=64,
-    )  # fmt: skip
-    return LlamaForCausalLM(config).eval()
+    return toylm.llama()
 
 
 PROMPTS = [[1, 5, 9], [1], [1, 7, 3, 22, 30, 8]]

@@ -9,8 +9,9 @@ import os
 import graders
 import pytest
 import torch
+import toylm
 from safetensors.torch import load_file
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer
 
 from gristmill.data import problems
 from gristmill.eval import generate as generator
@@ -63,13 +64,8 @@ def test_every_epoch_asks_everything_once():
 @pytest.fixture(scope="module")
 def lm(mini_run):
     tokenizer = AutoTokenizer.from_pretrained(mini_run.out / "mini" / "release")
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=256, bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
-    return models.LanguageModel(LlamaForCausalLM(config).eval(), tokenizer, "tiny")
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+    return models.LanguageModel(toylm.llama(len(tokenizer), 256, **ids), tokenizer, "tiny")
 
 
 @pytest.fixture(scope="module")
